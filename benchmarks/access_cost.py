@@ -31,10 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document: Document = {"benchmark": "access_cost", **provenance(), "rounds": options.rounds}
     document |= measure(options.rounds) | {"stolen_after_s": stolen_now_s()}
     print(
-        "\n".join(
-            f"{name:28}{document[name]:10.3f}"
-            for name in ("audited_ms", "unaudited_ms", "ratio", "key_cpu_ms")
-        )
+        "\n".join(f"{name:28}{document[name]:10.3f}" for name in ("audited_ms", "unaudited_ms", "ratio", "key_cpu_ms"))
     )
     if options.json:
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -23,7 +23,7 @@ import orjson
 from benchmarks.provenance import provenance, stolen_now_s
 from runtime.engine import Finish
 from runtime.stream import Delta
-from service.openai_chunks import Answer, Choice
+from service.openai_chunks import Choice, CompletionWriter
 
 HERE = Path(__file__).parents[1]
 PROMPT = "the quick brown fox jumps over a lazy dog: "
@@ -63,9 +63,7 @@ class Parameters:
 def server(tree: Path, pace_s: float) -> Iterator[tuple[int, int]]:
     """A process that serves with the packages of ``tree``: its id and port."""
     command = [sys.executable, str(HERE / "benchmarks" / "api_server.py"), str(pace_s)]
-    with subprocess.Popen(
-        command, env={"PYTHONPATH": str(tree)}, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, env={"PYTHONPATH": str(tree)}, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.pid, int(process.stdout.readline())
@@ -82,9 +80,7 @@ async def stream(port: int, path: str, body: dict[str, Any]) -> int:
     """Events of one streamed answer, read as they come."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     data = json.dumps(body | {"model": "m", "stream": True, "temperature": 0}).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    )
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
     events = 0
     while piece := await reader.read(65536):
@@ -123,7 +119,7 @@ async def measure(trees: dict[str, Path], parameters: Parameters) -> dict[str, d
 
 def encoders() -> dict[str, float]:
     """Microseconds for the chunk of one token, by hand and as an object that orjson writes."""
-    answer = Answer(
+    answer = CompletionWriter(
         "cmpl-1", "text_completion", "m", 1700000000, [Choice(0, None)], 1, None, include_usage=False
     )
     facts = {"id": "cmpl-1", "object": "text_completion", "created": 1700000000, "model": "m"}
@@ -162,9 +158,7 @@ def main() -> None:
     found.add_argument("--streams", type=int, default=64)
     found.add_argument("--tokens", type=int, default=150, help="of each stream")
     found.add_argument("--rounds", type=int, default=5)
-    found.add_argument(
-        "--row", action="append", choices=ROWS, help="only these rows; may be said several times"
-    )
+    found.add_argument("--row", action="append", choices=ROWS, help="only these rows; may be said several times")
     found.add_argument("--json", type=Path, metavar="FILE")
     options = found.parse_args()
     rows = tuple(options.row or ROWS)

@@ -15,7 +15,7 @@ from benchmarks.report import Measured, Run, Tally, fence_to_commit_ms
 from benchmarks.restart import restart
 from benchmarks.strategy import Strategy, Switched
 from benchmarks.two_engines import Drain, Replay, two_engines
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.engine import Finish
 from runtime.errors import RuntimeFault
 from runtime.footprint import transfer
@@ -125,7 +125,7 @@ async def _switch_repeatedly(case: Case, load: Load, strategy: Strategy, log: _L
         switched = await load.watch(strategy.switch(case.subject.topology(there)))
         interval = switched.interval
         await load.grow(SIDE_TOKENS, interval.end_s)
-        quiet = (Interval(before_s, interval.start_s), Interval(interval.end_s, time.time()))
+        quiet = (TimeInterval(before_s, interval.start_s), TimeInterval(interval.end_s, time.time()))
         before_s = interval.end_s  # what came after this switch is what came before the next
         tokens_inside = load.tokens_within(interval) + MORE_TOKENS if case.mode != "drain" else 0
         log.measured.append(Measured(here, there, switched, quiet))

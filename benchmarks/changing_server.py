@@ -6,7 +6,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from selector.performance.simulator import Arrival, MicroBatch, Served, Server, ServerRun
+from selector.performance.simulator import (
+    MicroBatch,
+    RequestArrival,
+    ServerModel,
+    ServerRun,
+    SimulatedRequest,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +24,13 @@ class Change:
     """
 
     at_s: float
-    server: Server
+    server: ServerModel
     stop_s: float = 0.0
 
 
-def simulate(server: Server, arrivals: Sequence[Arrival], changes: Sequence[Change]) -> list[Served | None]:
+def simulate(
+    server: ServerModel, arrivals: Sequence[RequestArrival], changes: Sequence[Change]
+) -> list[SimulatedRequest | None]:
     """Serve the arrivals, which come in order of time, as do the changes; None where a request cannot ever fit."""
     run = _Changing(server, arrivals, changes)
     while run.advance():
@@ -31,7 +39,7 @@ def simulate(server: Server, arrivals: Sequence[Arrival], changes: Sequence[Chan
 
 
 class _Changing(ServerRun):
-    def __init__(self, server: Server, arrivals: Sequence[Arrival], changes: Sequence[Change]) -> None:
+    def __init__(self, server: ServerModel, arrivals: Sequence[RequestArrival], changes: Sequence[Change]) -> None:
         super().__init__(server, arrivals)
         self.changes = deque(changes)
 

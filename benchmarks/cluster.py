@@ -68,9 +68,7 @@ def run(folder: Path, rate: str) -> dict[str, Any]:
     (folder / "cpu.yaml").write_text(yaml.safe_dump(fit_cpu(SAMPLES).to_mapping()))
     checkpoint = ROOT / "examples" / "counting"
     file.write_text(DEPLOYMENT.format(link=LINK, agent="127.0.0.1:7443", checkpoint=checkpoint))
-    subprocess.run(
-        [*COMMAND, "hosts", "init", "--deployment", file], check=True, cwd=ROOT, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([*COMMAND, "hosts", "init", "--deployment", file], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     with machine("b", folder / "cluster.hosts" / "b.pem", folder) as there:
         there.shape(rate)
         file.write_text(DEPLOYMENT.format(link=LINK, agent=f"{there.address}:7443", checkpoint=checkpoint))
@@ -155,9 +153,7 @@ async def switch(http: httpx.AsyncClient, target: str) -> float:
 
 def longest(arrivals: list[list[float]], from_s: float, to_s: float) -> float:
     """The longest wait of any stream for its next token in a span, seconds."""
-    waits = (
-        after - before for each in arrivals for before, after in pairwise(each) if from_s <= after <= to_s
-    )
+    waits = (after - before for each in arrivals for before, after in pairwise(each) if from_s <= after <= to_s)
     return max(waits, default=0.0)
 
 

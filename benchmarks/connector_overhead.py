@@ -49,9 +49,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--context", type=int, default=300, help="prompt tokens of the longest request")
     found.add_argument("--output", type=int, default=300, help="tokens each request generates")
     found.add_argument("--connector", default=CONNECTOR, metavar="MODULE:CLASS")
-    found.add_argument(
-        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
-    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything that was measured")
     return found
 
 

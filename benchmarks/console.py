@@ -68,9 +68,7 @@ class Started:
     def __init__(self, folder: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "intentctl", *arguments]
         environment = {**os.environ, "INTENTCTL_DATA_DIR": str(folder), "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-        )
+        self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         self.url = self._process.stdout.readline().strip()
 

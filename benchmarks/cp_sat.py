@@ -98,9 +98,7 @@ class _Model:
     def times(self) -> tuple[Whole, Whole, Whole]:
         """Nanoseconds of a layer, of an inner stage and of the last one beyond its layers."""
         busy = self.grid.busy
-        layer, inner, last = (
-            np.rint(one * NS).astype(np.int64) for one in (busy.layer_s, busy.inner_s, busy.last_s)
-        )
+        layer, inner, last = (np.rint(one * NS).astype(np.int64) for one in (busy.layer_s, busy.inner_s, busy.last_s))
         return layer, inner, last
 
     @cached_property

@@ -33,9 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         parameters = parameters_of(options)
-        subject = (
-            Subject.of(load(options.deployment)) if options.deployment else Subject.example(parameters.engine)
-        )
+        subject = Subject.of(load(options.deployment)) if options.deployment else Subject.example(parameters.engine)
         parameters.check(subject)
         if options.plot:
             check_name(options.plot)
@@ -72,22 +70,14 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--mode", default="patch", help="one or several, joined by commas, or all")
     found.add_argument("--active", default="12", help="streams that run at any time, a case for each number")
-    found.add_argument(
-        "--switches", default="5", help="there and back; one number, or one for each of --active"
-    )
-    found.add_argument(
-        "--context", default="300", help="prompt tokens of the longest stream, a case for each number"
-    )
+    found.add_argument("--switches", default="5", help="there and back; one number, or one for each of --active")
+    found.add_argument("--context", default="300", help="prompt tokens of the longest stream, a case for each number")
     found.add_argument("--output", type=int, default=600, help="tokens each stream generates")
-    found.add_argument(
-        "--temperature", type=float, default=0.0, help="of every stream; above 0 every third has a seed"
-    )
+    found.add_argument("--temperature", type=float, default=0.0, help="of every stream; above 0 every third has a seed")
     found.add_argument("--pairs", default="1x1-tp2,1x1-pp2", help="topologies to switch between")
     found.add_argument("-o", "--output-format", dest="format", choices=("table", "json"), default="table")
     found.add_argument("--plot", type=Path, metavar="FILE", help="where to draw stops (SVG)")
-    found.add_argument(
-        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
-    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything that was measured")
     return found
 
 

@@ -202,9 +202,7 @@ def summary(rounds: Sequence[Document]) -> list[Document]:
         for one in mine:
             counts.update({name: one[name] for name in summed})
         tokens = [count for one in mine for count in one["tokens"]]
-        apart = [
-            one["worst_logprob_difference"] for one in mine if one["worst_logprob_difference"] is not None
-        ]
+        apart = [one["worst_logprob_difference"] for one in mine if one["worst_logprob_difference"] is not None]
         row = {"pair": pair, "switches": len(mine), **{name: counts[name] for name in summed}}
         rows.append(
             row
@@ -224,9 +222,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--pairs", default="1x1-tp2,1x1-pp2", help="topologies to switch between")
     found.add_argument("--switches", type=int, default=10, help="for each pair")
     found.add_argument("--together", type=int, default=20, help="documents that each switch cuts")
-    found.add_argument(
-        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
-    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything that was measured")
     return found
 
 
@@ -248,15 +244,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(row[name] != row["documents"] for row in document["rows"] for name in wanted))
 
 
-async def run_all(
-    subject: Subject, pairs: Sequence[tuple[str, str]], options: argparse.Namespace
-) -> Document:
+async def run_all(subject: Subject, pairs: Sequence[tuple[str, str]], options: argparse.Namespace) -> Document:
     """Every pair, one after the other."""
     document: Document = {"benchmark": "documents", **provenance()}
     document["parameters"] = {name: str(value) for name, value in vars(options).items() if name != "json"}
-    rounds = [
-        one for pair in pairs for one in await run_pair(subject, pair, options.switches, options.together)
-    ]
+    rounds = [one for pair in pairs for one in await run_pair(subject, pair, options.switches, options.together)]
     document["rows"], document["rounds"] = summary(rounds), rounds
     return document | {"stolen_after_s": stolen_now_s(), "load_average_after": os.getloadavg()[0]}
 

@@ -49,16 +49,10 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--streams", type=_count, default=16, help="requests that run at once")
     found.add_argument("--context", type=_count, default=300, help="prompt tokens of the longest request")
     found.add_argument("--output", type=_count, default=200, help="tokens each request generates")
-    found.add_argument(
-        "--temperature", type=float, default=0.0, help="of every request; above 0 each has a seed"
-    )
-    found.add_argument(
-        "--rounds", type=_count, default=5, help="runs of each engine, by turns, after one to warm up"
-    )
+    found.add_argument("--temperature", type=float, default=0.0, help="of every request; above 0 each has a seed")
+    found.add_argument("--rounds", type=_count, default=5, help="runs of each engine, by turns, after one to warm up")
     found.add_argument("-o", choices=("table", "json"), default="table", dest="format", help="what to print")
-    found.add_argument(
-        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
-    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything that was measured")
     return found
 
 
@@ -70,9 +64,7 @@ def _count(text: str) -> int:
 
 def parameters(options: argparse.Namespace) -> dict[str, Any]:
     """What both engines were asked for, and with what."""
-    asked = {
-        name: getattr(options, name) for name in ("streams", "context", "output", "rounds", "temperature")
-    }
+    asked = {name: getattr(options, name) for name in ("streams", "context", "output", "rounds", "temperature")}
     return {**asked, "topology": "1x1", "precision": "fp32", "threads": 1}
 
 

@@ -121,7 +121,7 @@ class Subject:
         )
 
     async def _start_torch(self, topology: Topology, path: OwnPath, demand: Demand) -> Engine:
-        from runtime.torch_engine.worker.places import is_on_gpus
+        from runtime.torch_engine.worker.backends import is_on_gpus
 
         if path == "gather-scatter" and is_on_gpus(topology):
             raise EngineStartError("gather-scatter gathers in memory of the driver, which has no GPU")
@@ -148,9 +148,7 @@ def roomy(cluster: Cluster) -> Cluster:
     nodes = tuple(
         replace(
             node,
-            gpus=tuple(
-                replace(gpu, memory_bytes=memory_bytes) if gpu.kind == "CPU" else gpu for gpu in node.gpus
-            ),
+            gpus=tuple(replace(gpu, memory_bytes=memory_bytes) if gpu.kind == "CPU" else gpu for gpu in node.gpus),
         )
         for node in cluster.nodes
     )

@@ -95,9 +95,7 @@ def run(tree: Path) -> dict[str, set[str]]:
             with (folder / "flag").open("r+b") as flag:
                 flag.write(b"\0")
             if said.returncode or "done" not in said.stdout + said.stderr:
-                raise RuntimeError(
-                    f"{tree}: {SENTENCE!r} ended with {said.returncode}:\n{said.stdout}{said.stderr}"
-                )
+                raise RuntimeError(f"{tree}: {SENTENCE!r} ended with {said.returncode}:\n{said.stdout}{said.stderr}")
         return noted(folder / "out")
 
 
@@ -151,9 +149,7 @@ def lines(name: str, ran: dict[str, set[str]]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the counts of this tree, and of a commit beside it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.files_run", description=__doc__)
-    parser.add_argument(
-        "--beside", default=BEFORE, help="commit to count as well; empty: none (default: %(default)s)"
-    )
+    parser.add_argument("--beside", default=BEFORE, help="commit to count as well; empty: none (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="file for the names of all that ran")
     options = parser.parse_args(arguments)
     counted = {"this tree": run(ROOT)}

@@ -9,7 +9,7 @@ from runtime.footprint import Transfer, heads_of
 from runtime.kv.store import KvStore
 from runtime.models import ModelSpec, Topology
 from runtime.sync.patch import Integers
-from runtime.torch_engine.driver.loop import Driver, main
+from runtime.torch_engine.driver.loop import TorchDriver, main
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.messages import Copied, Copy
 
@@ -23,14 +23,14 @@ class GatherScatter(StopAndCopy):
         runs = self._sync.order()
         gather = held(self._source.topology, self._parts.model, target=_NOBODY)
         scatter = held(self._target.topology, self._parts.model, source=_NOBODY)
-        hello = self._parts.crew.hello
+        hello = self._parts.workers.hello
         self._copied_bytes += self.place.copy([(box, hello(box.source).handle) for box in gather], runs)
         for box in scatter:
             self._copied_bytes += (await self._scatter(box, runs)).num_bytes
 
     async def _scatter(self, box: Transfer, runs: Integers) -> Copied:
         source = ((box, self.place.handle),)
-        copied: Copied = await self._parts.crew.order(box.target, Copy(source, runs))
+        copied: Copied = await self._parts.workers.order(box.target, Copy(source, runs))
         return copied
 
     @property
@@ -40,7 +40,7 @@ class GatherScatter(StopAndCopy):
         return self._host.place
 
 
-class GatherScatterDriver(Driver):
+class GatherScatterDriver(TorchDriver):
     """A driver that switches so, and has the memory for it."""
 
     switch_class = GatherScatter

@@ -119,9 +119,7 @@ async def probe(url: str, probes_s: list[tuple[float, float]]) -> None:
 async def watched(url: str, streams: int, tokens: int = 15_000) -> AsyncIterator[Seen]:
     """What clients see while the context lasts; their streams have so many tokens, one after the other."""
     seen = Seen([[] for _ in range(streams)])
-    tasks = [
-        asyncio.create_task(stream(url, one, number, tokens)) for number, one in enumerate(seen.arrivals_s)
-    ]
+    tasks = [asyncio.create_task(stream(url, one, number, tokens)) for number, one in enumerate(seen.arrivals_s)]
     tasks.append(asyncio.create_task(probe(url, seen.probes_s)))
     try:
         while not all(len(one) > 100 for one in seen.arrivals_s):  # noqa: ASYNC110 - polled, so that a piece costs no more
@@ -221,9 +219,7 @@ def table(rows: dict[str, Document]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table, and write everything; the exit status is 1 where a bar is missed now."""
     found = argparse.ArgumentParser("python -m benchmarks.intake", description=__doc__)
-    found.add_argument(
-        "--before", type=Path, help="a tree of another commit, asked about what it answers in time"
-    )
+    found.add_argument("--before", type=Path, help="a tree of another commit, asked about what it answers in time")
     found.add_argument("--kind", action="append", choices=KINDS, metavar="NAME", help="only this one")
     found.add_argument("--streams", type=int, default=8)
     found.add_argument("--rounds", type=int, default=5)

@@ -86,13 +86,9 @@ def parser() -> argparse.ArgumentParser:
         help="llm: as the deployment names it; replies: a model's answers on file",
     )
     found.add_argument("--deployment", type=Path, default=DEPLOYMENT, metavar="FILE", help="names and limits")
-    found.add_argument(
-        "--set", type=Path, nargs="+", metavar="FILE", help="utterances, instead of the project's own"
-    )
+    found.add_argument("--set", type=Path, nargs="+", metavar="FILE", help="utterances, instead of the project's own")
     found.add_argument("--misses", action="store_true", help="print every utterance that came out otherwise")
-    found.add_argument(
-        "--properties", type=int, default=0, metavar="N", help="also N read-backs and N hostile strings"
-    )
+    found.add_argument("--properties", type=int, default=0, metavar="N", help="also N read-backs and N hostile strings")
     found.add_argument(
         "--wrong",
         type=int,
@@ -162,9 +158,7 @@ def _translator(deployment: Deployment, name: str) -> Translator:
         kept = replies.load()
         return Translator(lambda one, catalogue: replies.translate(one, kept, catalogue), replies.MODEL)
     if deployment.llm is None:
-        raise StartError(
-            f"{deployment.file} names no llm; give a deployment file that does with --deployment"
-        )
+        raise StartError(f"{deployment.file} names no llm; give a deployment file that does with --deployment")
     llm = llm_settings(deployment.llm, read_settings())
     return Translator(lambda one, catalogue: translate(one.text, catalogue, llm), llm.model, is_cheap=False)
 

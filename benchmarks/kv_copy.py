@@ -26,7 +26,7 @@ from runtime.footprint import Piece, Transfer
 from runtime.kv.chunks import ChunkedStore
 from runtime.kv.memory import CudaMemory
 from runtime.kv.store import KvHandle, KvShape, KvStore
-from runtime.torch_engine.worker.places import open_gpu
+from runtime.torch_engine.worker.backends import open_gpu
 
 SHAPES = {
     "cpu": KvShape(4, 8, 512, 16, 128, torch.float32),

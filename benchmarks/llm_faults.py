@@ -21,9 +21,7 @@ from intent.translate import translate
 
 GRACE_S = 0.5
 """How much longer than its deadline a translation may take."""
-CATALOGUE = Catalogue(
-    models=("counting",), windows=NAMED_WINDOWS, now=datetime(2026, 11, 20, 10, tzinfo=UTC), tz="UTC"
-)
+CATALOGUE = Catalogue(models=("counting",), windows=NAMED_WINDOWS, now=datetime(2026, 11, 20, 10, tzinfo=UTC), tz="UTC")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,18 +97,12 @@ def table(faults: Sequence[Document]) -> str:
     rows = [("fault", "came", "must", "requests", "seconds", "")]
     for one in faults:
         mark = "" if one["passed"] else "FAILED"
-        rows.append(
-            (one["fault"], one["came"], one["expected"], str(one["requests"]), f"{one['seconds']:.3f}", mark)
-        )
+        rows.append((one["fault"], one["came"], one["expected"], str(one["requests"]), f"{one['seconds']:.3f}", mark))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     slowest = max(faults, key=lambda one: float(one["seconds"]))
     passed = sum(one["passed"] for one in faults)
-    lines.append(
-        f"{passed} of {len(faults)} as they must; slowest: {slowest['fault']}, {slowest['seconds']:.3f} s"
-    )
+    lines.append(f"{passed} of {len(faults)} as they must; slowest: {slowest['fault']}, {slowest['seconds']:.3f} s")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
-from intentctl.measure import Interval, Stream
+from intentctl.measure import ClientStream, TimeInterval
 from runtime.engine import Finish, SamplingParams
 from runtime.errors import StreamError
 from runtime.router import Router
@@ -61,9 +61,9 @@ class Recording:
             count += 1
         return count
 
-    def stream(self) -> Stream:
+    def stream(self) -> ClientStream:
         """What ``intentctl.measure`` needs of it: arrivals and who made each token."""
-        return Stream(tuple(self.arrivals_s), (), (), tuple(self.fingerprints))
+        return ClientStream(tuple(self.arrivals_s), (), (), tuple(self.fingerprints))
 
 
 async def listen(router: Router, recording: Recording, owner: str = "") -> None:
@@ -130,16 +130,14 @@ class Load:
             self._tasks[number] = asyncio.create_task(self._fill(self._slots[number], self._max_tokens))
         await self.watch(until(lambda: all(self._slots[number][-1].token_ids for number in ending)))
 
-    def tokens_within(self, interval: Interval) -> int:
+    def tokens_within(self, interval: TimeInterval) -> int:
         """The most tokens that one slot has had in an interval."""
         start_s, end_s = interval.start_s, interval.end_s
         return max(_count_since(slot, start_s) - _count_since(slot, end_s) for slot in self._slots)
 
     async def grow(self, num_tokens: int, since_s: float) -> None:
         """Return when every slot has had that many tokens since a moment, the next stream's too where one ended."""
-        await self.watch(
-            until(lambda: all(_count_since(slot, since_s) >= num_tokens for slot in self._slots))
-        )
+        await self.watch(until(lambda: all(_count_since(slot, since_s) >= num_tokens for slot in self._slots)))
 
     async def begin(self, num_streams: int) -> None:
         """Return when so many more streams have begun."""

@@ -26,7 +26,7 @@ from benchmarks.provenance import provenance
 from benchmarks.spans import Name, Request, Watched, directions, each, switch_spans, table
 from benchmarks.strategy import Strategy
 from intentctl.arguments import EngineName
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.errors import RuntimeFault
 from runtime.tokenizer import Tokenizer
 
@@ -107,16 +107,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--context", type=int, default=300, help="prompt tokens of every request")
     found.add_argument("--output", type=int, default=100, help="tokens each request generates")
     found.add_argument("--switches", type=int, default=6, help="there and back, per pair")
-    found.add_argument(
-        "--requests", type=int, default=40, help="that begin before each switch, and in the sham span"
-    )
+    found.add_argument("--requests", type=int, default=40, help="that begin before each switch, and in the sham span")
     found.add_argument("--after", type=int, default=100, help="requests that begin after each switch")
     found.add_argument("--standby", type=int, default=0, help="topologies kept warm for the way back")
     found.add_argument("--seed", type=int, default=0, help="where the prompts begin to count")
     found.add_argument("-o", choices=("table", "json"), default="table", dest="format", help="what to print")
-    found.add_argument(
-        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
-    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything that was measured")
     return found
 
 
@@ -196,7 +192,7 @@ async def run_pair(
 
 async def watch(
     load: Load, strategy: Strategy, target: str, case: tuple[Parameters, Subject], tokens: int
-) -> dict[Name, Interval]:
+) -> dict[Name, TimeInterval]:
     """One switch and the time on its two sides; it begins when every slot has had ``tokens`` more after the sham span.
 
     That span ends as a request begins, whose prompt would be in every switch otherwise.
@@ -214,8 +210,8 @@ async def watch(
     during = switch_spans(switched.phases_s or {})
     await load.begin(parameters.after)
     before, sham, end = moments
-    after = Interval(during["cutting"].end_s, time.time())
-    return {"before": Interval(before, sham), "sham": Interval(sham, end), **during, "after": after}
+    after = TimeInterval(during["cutting"].end_s, time.time())
+    return {"before": TimeInterval(before, sham), "sham": TimeInterval(sham, end), **during, "after": after}
 
 
 if __name__ == "__main__":

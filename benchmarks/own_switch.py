@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from benchmarks.load import Recording, listen
 from benchmarks.strategy import Start, Switched, running
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine
 from runtime.errors import Reason, SwitchError
@@ -52,7 +52,7 @@ class OwnSwitch:
         if report.phase is not Phase.DONE:
             raise SwitchError(report.reason or Reason.CANCELLED, f"to {target.shape}: {report.detail}")
         return Switched(
-            interval=Interval(seen[0].at_s, seen[-1].at_s),
+            interval=TimeInterval(seen[0].at_s, seen[-1].at_s),
             prepare_s=report.prepare_s,
             paths=report.paths,
             left_to_drain=report.left_to_drain,

@@ -109,9 +109,7 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(
-            f"{option} {text!r}: write whole numbers joined by commas, as in 10,50,200"
-        ) from None
+        raise UsageError(f"{option} {text!r}: write whole numbers joined by commas, as in 10,50,200") from None
 
 
 def parse_pair(text: str) -> tuple[str, str]:
@@ -122,7 +120,5 @@ def parse_pair(text: str) -> tuple[str, str]:
     """
     parts = tuple(part.strip() for part in text.split(" - " if " - " in text else "-"))
     if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
-        raise UsageError(
-            f"--pairs {text!r}: write two different topologies joined by one dash, as in 1x1-tp2"
-        )
+        raise UsageError(f"--pairs {text!r}: write two different topologies joined by one dash, as in 1x1-tp2")
     return parts[0], parts[1]

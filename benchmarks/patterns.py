@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from selector.performance.simulator import Arrival
+from selector.performance.simulator import RequestArrival
 
 Document = dict[str, Any]
 
@@ -41,14 +41,12 @@ def pattern_of(phase: int) -> Pattern:
     return DECODE if phase % 2 else PREFILL
 
 
-def poisson(
-    load: Sequence[tuple[int, Pattern]], rates_rps: Mapping[Pattern, float], seed: int
-) -> list[Arrival]:
+def poisson(load: Sequence[tuple[int, Pattern]], rates_rps: Mapping[Pattern, float], seed: int) -> list[RequestArrival]:
     """The requests as Poisson arrivals, each pattern at its rate; one seed draws the same at every rate, only closer."""
-    draw, now, arrivals = random.Random(seed), 0.0, list[Arrival]()
+    draw, now, arrivals = random.Random(seed), 0.0, list[RequestArrival]()
     for _, pattern in load:
         now += draw.expovariate(1.0) / rates_rps[pattern]
-        arrivals.append(Arrival(now, pattern.input_tokens, pattern.output_tokens))
+        arrivals.append(RequestArrival(now, pattern.input_tokens, pattern.output_tokens))
     return arrivals
 
 
@@ -86,9 +84,7 @@ def outcome(answers: Sequence[Answered]) -> Outcome:
 
 def middle(outcomes: Sequence[Outcome]) -> Outcome:
     """The median of each figure over several rounds."""
-    return Outcome(
-        *(statistics.median(getattr(one, field.name) for one in outcomes) for field in fields(Outcome))
-    )
+    return Outcome(*(statistics.median(getattr(one, field.name) for one in outcomes) for field in fields(Outcome)))
 
 
 def composite(outcomes: Mapping[str, Outcome]) -> dict[str, float]:

@@ -134,9 +134,7 @@ def draw_pairs(pairs: Sequence[Pair], band: float, path: Path) -> None:
             axes.set_title(name, fontsize=10)
             axes.set_xlabel("measured")
         panels[0].set_ylabel("predicted")
-        figure.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(look_of) + 2
-        )
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(look_of) + 2)
 
 
 def _scatter(axes: "Axes", pairs: Sequence[Pair], band: float, looks: dict[str, Look]) -> None:

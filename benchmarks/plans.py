@@ -20,7 +20,7 @@ from benchmarks.provenance import provenance
 from benchmarks.questions import ENGINE, NETWORK, PRECISIONS, PROFILES, RANGES, UNITS, cluster_of
 from intent.models import Goal, Objective, PrecisionRule
 from runtime.models import Cluster, Gpu, LayerRange, Link, ModelSpec, Node, Precision, Stage, Topology
-from selector.models import Candidate, Plan, Problem, Ticket, Workload, shape
+from selector.models import Candidate, Plan, PlanRef, SearchInput, Workload, shape
 from selector.objectives import holds
 from selector.planning import planned
 from selector.prediction import Simulated, candidate, simulated
@@ -29,7 +29,7 @@ from selector.search import select
 Document = dict[str, Any]
 
 COUNT, SEED = 300, 20_261_122
-TICKET = Ticket("benchmark", "benchmark", 1, "always")
+TICKET = PlanRef("benchmark", "benchmark", 1, "always")
 MODELS = tuple(map(shape, ("llama-3-70b", "llama-2-13b", "llama-3-8b")))
 LENGTHS = ((128, 128), (800, 250), (256, 1000), (2000, 500), (6000, 300))
 BOUNDS = (
@@ -46,7 +46,7 @@ class Question:
     """What a plan is asked for."""
 
     goals: tuple[Goal, ...]
-    problem: Problem
+    problem: SearchInput
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def questions(draw: random.Random) -> Iterator[Question]:
         goals = [_bound(draw, *one) for one in draw.sample(BOUNDS, draw.choice((1, 1, 2)))]
         if draw.random() < 0.5:
             goals.insert(0, PrecisionRule("allow", draw.choice(PRECISIONS), ""))  # type: ignore[arg-type]  # the profiles name the same
-        yield Question(tuple(goals), Problem(cluster, model, workload, None, capabilities=ENGINE))
+        yield Question(tuple(goals), SearchInput(cluster, model, workload, None, capabilities=ENGINE))
 
 
 def _bound(draw: random.Random, metric: str, stat: str | None) -> Goal:
@@ -120,8 +120,7 @@ def near(count: int, draw: random.Random) -> Document:
         "P99 TTFT within 30 %": _share(_off(*one, "ttft", "p99") <= 0.3 for one in steady),
         "without end": len(seen) - len(steady),
         "without end though waits are bounded": sum(
-            not math.isfinite(plan.prediction.ttft_s["p99"]) and not served.waits_grow
-            for _, plan, served in seen
+            not math.isfinite(plan.prediction.ttft_s["p99"]) and not served.waits_grow for _, plan, served in seen
         ),
         "margins": len(signs),
         "margins with the sign of the simulation": _share(signs),
@@ -141,17 +140,13 @@ def _off(plan: Plan, served: Simulated, metric: str, stat: str) -> float:
 
 
 def _mean_is_near(plan: Plan, served: Simulated) -> bool:
-    return all(
-        _off(plan, served, metric, "mean") <= plan.prediction.error_band for metric in ("ttft", "tpot")
-    )
+    return all(_off(plan, served, metric, "mean") <= plan.prediction.error_band for metric in ("ttft", "tpot"))
 
 
 def _signs(question: Question, plan: Plan, served: Simulated) -> Iterator[bool]:
     for goal in question.goals:
         if isinstance(goal, Objective) and goal.metric in LATENCIES and goal.value is not None:
-            said, read = (
-                getattr(one, f"{goal.metric}_s")[goal.stat or "mean"] for one in (plan.prediction, served)
-            )
+            said, read = (getattr(one, f"{goal.metric}_s")[goal.stat or "mean"] for one in (plan.prediction, served))
             yield (said <= goal.value) == (read <= goal.value)
 
 
@@ -201,7 +196,7 @@ def moves(count: int, draw: random.Random) -> Document:
     }
 
 
-def _small_problem(draw: random.Random) -> Problem:
+def _small_problem(draw: random.Random) -> SearchInput:
     """Two devices of each kind, with memory for two models."""
     kinds = {"A100": (60, 2.2, Link("nvlink", 300e9, 5e-6)), "L40S": (48, 1.1, Link("pcie", 25e9, 10e-6))}
     nodes = [
@@ -210,7 +205,7 @@ def _small_problem(draw: random.Random) -> Problem:
     ]
     rate_rps = 10 ** draw.uniform(-1, 1)
     workload = Workload(rate_rps, *draw.choice(LENGTHS[:4]), concurrency=2)
-    return Problem(Cluster(tuple(nodes), NETWORK), SMALL, workload, None, capabilities=ENGINE)
+    return SearchInput(Cluster(tuple(nodes), NETWORK), SMALL, workload, None, capabilities=ENGINE)
 
 
 def topologies(cluster: Cluster) -> Iterator[Topology]:
@@ -226,9 +221,7 @@ def topologies(cluster: Cluster) -> Iterator[Topology]:
                 yield _pipeline(chosen, (0, *cuts, SMALL.num_layers), devices)
 
 
-def _pipeline(
-    seats: Sequence[tuple[str, int]], cuts: Sequence[int], devices: dict[str, list[int]]
-) -> Topology:
+def _pipeline(seats: Sequence[tuple[str, int]], cuts: Sequence[int], devices: dict[str, list[int]]) -> Topology:
     free = {kind: list(numbers) for kind, numbers in devices.items()}
     stages = []
     for (kind, tp), ends in zip(seats, itertools.pairwise(cuts), strict=True):
@@ -237,11 +230,9 @@ def _pipeline(
     return Topology(tuple(stages))
 
 
-def _holds(one: Candidate, goals: Sequence[Goal], problem: Problem) -> bool:
+def _holds(one: Candidate, goals: Sequence[Goal], problem: SearchInput) -> bool:
     keeps_up = one.prediction.throughput_tok_s >= problem.workload.rate_rps * problem.workload.output_tokens
-    return keeps_up and all(
-        holds(goal, one, problem.workload) for goal in goals if isinstance(goal, Objective)
-    )
+    return keeps_up and all(holds(goal, one, problem.workload) for goal in goals if isinstance(goal, Objective))
 
 
 if __name__ == "__main__":

@@ -120,8 +120,7 @@ def ranks(compared: Iterable[Compared]) -> Document:
 
 def _tau(group: Sequence[Compared]) -> float:
     signs = [
-        1 if (a.measured - b.measured) * (a.predicted - b.predicted) > 0 else -1
-        for a, b in combinations(group, 2)
+        1 if (a.measured - b.measured) * (a.predicted - b.predicted) > 0 else -1 for a, b in combinations(group, 2)
     ]
     return statistics.fmean(signs)
 
@@ -144,9 +143,7 @@ def beside(python: Path) -> Document:
     asked = [row for row in rows() if row.load == "static" and (row.ttft_ms or row.decode_ms)]
     questions = json.dumps([asdict(row) | {"config": config_of(row.model)} for row in asked])
     try:
-        done = subprocess.run(
-            [str(python), str(ASKING)], input=questions, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([str(python), str(ASKING)], input=questions, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         said = str(getattr(error, "stderr", None) or error).strip().splitlines()
         raise SystemExit(f"{python} could not ask aiconfigurator: {said[-1] if said else error}") from error
@@ -187,9 +184,7 @@ def table(document: Document, listed: Iterable[Compared]) -> list[str]:
     """The document for people."""
     lines = [f"{'':10}{'':12}{'':8}{'rows':>5}{'mean':>8}{'median':>8}{'worst':>8}{'bias':>8}"]
     lines += map(_line, document["errors"])
-    lines += [
-        f"{gpu:10}rank correlation of saturation {tau:.2f}" for gpu, tau in document["kendall_tau"].items()
-    ]
+    lines += [f"{gpu:10}rank correlation of saturation {tau:.2f}" for gpu, tau in document["kendall_tau"].items()]
     lines.append(f"{document['seconds_per_answer'] * 1e3:.1f} ms per answer")
     if other := document.get("aiconfigurator"):
         lines.append(

@@ -88,9 +88,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--streams", type=int, default=8, help="that run meanwhile")
     found.add_argument("--context", type=int, default=300, help="prompt tokens of the longest stream")
     found.add_argument("--before", metavar="REF", help="a commit whose code takes turns too")
-    found.add_argument(
-        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
-    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything that was measured")
     return found
 
 

@@ -49,9 +49,7 @@ async def measured(
     """One target, prepared beside streams and given up."""
     target, options = asked
     if options.has_spare:
-        await asyncio.wait_for(
-            until(lambda: engine.spare is not None and engine.spare.is_ready), SPARE_TIMEOUT_S
-        )
+        await asyncio.wait_for(until(lambda: engine.spare is not None and engine.spare.is_ready), SPARE_TIMEOUT_S)
 
     def make(number: int, max_tokens: int) -> Recording:
         prompt = prompt_tokens(Path(subject.checkpoint), number, options.context)
@@ -69,9 +67,7 @@ async def measured(
         if options.has_spare:
             began_s = time.time()
             await load.watch(
-                asyncio.wait_for(
-                    until(lambda: engine.spare is not None and engine.spare.is_ready), SPARE_TIMEOUT_S
-                )
+                asyncio.wait_for(until(lambda: engine.spare is not None and engine.spare.is_ready), SPARE_TIMEOUT_S)
             )
             moments += [began_s, time.time()]
     spans = dict(zip(("before", "meanwhile"), pairwise(moments[:3]), strict=True))

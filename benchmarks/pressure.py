@@ -111,31 +111,19 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser("python -m benchmarks.pressure", description=__doc__)
     found.add_argument("--part", default="simulated,live", help="simulated, live, or both joined by a comma")
     found.add_argument("--phases", type=int, default=4, help="times of one pattern, which take turns")
-    found.add_argument(
-        "--seed", type=int, default=0, help="of the arrivals, and where prompts begin to count"
-    )
+    found.add_argument("--seed", type=int, default=0, help="of the arrivals, and where prompts begin to count")
     group = found.add_argument_group("simulated")
-    group.add_argument(
-        "--models", default="llama-2-13b:1+1,llama-3-70b:4+4", help="each with its A100 + L40S"
-    )
-    group.add_argument(
-        "--loads", default="0.8,1", help="rates, by what the best choice of each pattern sustains"
-    )
+    group.add_argument("--models", default="llama-2-13b:1+1,llama-3-70b:4+4", help="each with its A100 + L40S")
+    group.add_argument("--loads", default="0.8,1", help="rates, by what the best choice of each pattern sustains")
     group.add_argument("--requests", default="200,2000", help="requests of a phase; a case for each number")
-    group.add_argument(
-        "--stop-ms", type=float, help="a switch's stop; without it, results/cutover-torch.json's"
-    )
+    group.add_argument("--stop-ms", type=float, help="a switch's stop; without it, results/cutover-torch.json's")
     group.add_argument("--prepare-s", type=float, help="what it takes to prepare at least; the same")
-    group.add_argument(
-        "--syncing-ratio", type=float, help="TPOT meanwhile by before; results/overhead.json's"
-    )
+    group.add_argument("--syncing-ratio", type=float, help="TPOT meanwhile by before; results/overhead.json's")
     group = found.add_argument_group("live")
     group.add_argument("--memory-mb", default="76,25", help="of the two CPU slots")
     group.add_argument("--clients", type=int, default=24, help="each asks when its last request has ended")
     group.add_argument("--live-requests", type=int, default=40, help="requests of a phase")
-    group.add_argument(
-        "--rounds", type=int, default=3, help="times that every choice serves the load, by turns"
-    )
+    group.add_argument("--rounds", type=int, default=3, help="times that every choice serves the load, by turns")
     group.add_argument("--scale", type=float, default=1.0, help="of the patterns' lengths")
     found.add_argument("-o", choices=("table", "json"), default="table", dest="format", help="what to print")
     found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything")
@@ -155,14 +143,11 @@ def parameters_of(options: argparse.Namespace) -> Parameters:
     )
     memory_mb = _floats("--memory-mb", options.memory_mb)
     if len(memory_mb) != 2:
-        raise UsageError(
-            f"--memory-mb {options.memory_mb!r}: write two numbers joined by a comma, as in 76,25"
-        )
+        raise UsageError(f"--memory-mb {options.memory_mb!r}: write two numbers joined by a comma, as in 76,25")
     return Parameters(
         parts=tuple(options.part.split(",")),
         simulations=tuple(
-            Simulation(*parse_model(model), load, options.phases, count, options.seed)
-            for model, count, load in cases
+            Simulation(*parse_model(model), load, options.phases, count, options.seed) for model, count, load in cases
         ),
         costs=costs_of(options),
         live=Live(
@@ -224,9 +209,7 @@ def block(found: Document) -> str:
         kv = ", ".join(f"{name} {count}" for name, count in found["kv_blocks"].items())
         return "\n".join([title, *lines, f"KV blocks: {kv}, beside one another {found['kv_blocks_beside']}"])
     a100, l40s = found["devices"]
-    title = (
-        f"simulated: {found['model']} on {a100} A100 + {l40s} L40S, {found['num_requests']} requests a phase"
-    )
+    title = f"simulated: {found['model']} on {a100} A100 + {l40s} L40S, {found['num_requests']} requests a phase"
     order = ", stages in the order that moves least" if found["aligned"] else ""
     return "\n".join([f"{title}, load {found['load']:g}{order}", *lines])
 

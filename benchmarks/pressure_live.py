@@ -234,9 +234,7 @@ class Run:
         each = [[answered(one) for at, one in self.recordings if at == phase] for phase in phases]
         return {
             "choice": self.name,
-            "phases": [
-                {"pattern": pattern_of(n).name, **asdict(outcome(found))} for n, found in enumerate(each)
-            ],
+            "phases": [{"pattern": pattern_of(n).name, **asdict(outcome(found))} for n, found in enumerate(each)],
             "switch_s": [round(seconds, 3) for seconds in self.switched_s],
             "refused": self.refused,
         }

@@ -28,8 +28,8 @@ from intent.models import Objective
 from runtime.capabilities import Limits
 from runtime.footprint import blocks_beside
 from runtime.models import Cluster, LayerRange, ModelSpec, Stage, Topology
-from selector.models import Candidate, Plan, Problem, Ticket, Workload, shape
-from selector.performance.simulator import Arrival, Server
+from selector.models import Candidate, Plan, PlanRef, SearchInput, Workload, shape
+from selector.performance.simulator import RequestArrival, ServerModel
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import server_of
 from selector.ranking import switch
@@ -95,9 +95,7 @@ def _read(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{file} cannot be read ({error}); give --stop-ms, --syncing-ratio and --prepare-s"
-        ) from error
+        raise UsageError(f"{file} cannot be read ({error}); give --stop-ms, --syncing-ratio and --prepare-s") from error
 
 
 def simulated(case: Simulation, costs: Costs) -> Document:
@@ -147,8 +145,8 @@ def choice(pattern: Pattern, spec: ModelSpec, case: Simulation) -> Candidate:
         UsageError: there is none.
     """
     workload = Workload(0.1, pattern.input_tokens, pattern.output_tokens, 1)
-    problem = Problem(cluster_of(*case.devices), spec, workload, None, LIMITS, ENGINE)
-    plan = select((FASTEST,), problem, PROFILES, Ticket("benchmark", "benchmark", 1, "always"))
+    problem = SearchInput(cluster_of(*case.devices), spec, workload, None, LIMITS, ENGINE)
+    plan = select((FASTEST,), problem, PROFILES, PlanRef("benchmark", "benchmark", 1, "always"))
     if not isinstance(plan, Plan):
         raise UsageError(f"{case.model} on {case.devices[0]}+{case.devices[1]}: {'; '.join(plan.reasons)}")
     return Candidate(plan.target, plan.prediction, "")
@@ -162,15 +160,14 @@ def aligned(one: Candidate, beside: Candidate, spec: ModelSpec, cluster: Cluster
         start += len(stage.layers)
     other = Topology(tuple(stages))
     here, there = (
-        blocks_beside(beside.topology, topology, spec, cluster, BLOCK_TOKENS)
-        for topology in (one.topology, other)
+        blocks_beside(beside.topology, topology, spec, cluster, BLOCK_TOKENS) for topology in (one.topology, other)
     )
     return replace(one, topology=other) if there > here else one
 
 
-def _server(one: Candidate, spec: ModelSpec, case: Simulation) -> Server:
+def _server(one: Candidate, spec: ModelSpec, case: Simulation) -> ServerModel:
     cluster = cluster_of(*case.devices)
-    problem = Problem(cluster, spec, Workload(0.1, 1, 1, 1), None, LIMITS, ENGINE)
+    problem = SearchInput(cluster, spec, Workload(0.1, 1, 1, 1), None, LIMITS, ENGINE)
     return server_of(one.topology, spec, cluster, PROFILES, problem.batching)
 
 
@@ -196,16 +193,16 @@ def _prepare_s(
     found = {}
     for here, there in ((PREFILL, DECODE), (DECODE, PREFILL)):
         now = choices[here].topology
-        problem = Problem(cluster_of(*case.devices), spec, Workload(0.1, 1, 1, 1), now, LIMITS, ENGINE)
+        problem = SearchInput(cluster_of(*case.devices), spec, Workload(0.1, 1, 1, 1), now, LIMITS, ENGINE)
         predicted = switch(choices[here], choices[there], problem).prepare_s
         found[NAMES[there]] = max(costs.prepare_s, predicted)
     return found
 
 
 def switches(
-    arrivals: Sequence[Arrival],
+    arrivals: Sequence[RequestArrival],
     case: Simulation,
-    servers: Mapping[Pattern, Server],
+    servers: Mapping[Pattern, ServerModel],
     how: tuple[int, Mapping[str, float], Costs],
 ) -> list[Change]:
     """A switch for every shift, begun when its first request comes: the source slower and with less KV, then the target."""
@@ -220,7 +217,7 @@ def switches(
     return found
 
 
-def simulate_all(server: Server, arrivals: Sequence[Arrival], changes: Sequence[Change]) -> list[Any]:
+def simulate_all(server: ServerModel, arrivals: Sequence[RequestArrival], changes: Sequence[Change]) -> list[Any]:
     """Every request served; all of them fit every server here.
 
     Raises:
@@ -232,7 +229,7 @@ def simulate_all(server: Server, arrivals: Sequence[Arrival], changes: Sequence[
     return served
 
 
-def answers(arrivals: Sequence[Arrival], served: Sequence[Any]) -> list[Answered]:
+def answers(arrivals: Sequence[RequestArrival], served: Sequence[Any]) -> list[Answered]:
     """What became of each request, on the load's own clock."""
     return [
         Answered(one.at_s, one.at_s + found.ttft_s, one.at_s + found.e2e_s, one.output_tokens)

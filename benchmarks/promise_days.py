@@ -24,9 +24,7 @@ def bad(seeds: int, days: int, weeks: int) -> Document:
     """All of it, with what was missed in ``broken``."""
     began_s = time.process_time()
     found: Document = {
-        "steps": [
-            _steps(rate, takes, off, seeds) for off in OFFS for rate in RATES_RPS for takes in PREPARES_S
-        ]
+        "steps": [_steps(rate, takes, off, seeds) for off in OFFS for rate in RATES_RPS for takes in PREPARES_S]
     }
     found["overload"] = [_overload(seed) for seed in range(min(seeds, 5))]
     found["days"] = _days(days, 1, QueueWorld, CALM_S["days"])
@@ -106,14 +104,11 @@ def _oracles(rate_rps: float, prepare_s: float, seed: int) -> tuple[float, float
         idle.tick()
     tick_s = idle.rules.tick_s
     late_s = math.ceil((idle.first_over_s + idle.rules.patience_s) / tick_s) * tick_s + tick_s
-    segment = idle.keeper.enter(always(TTFT).said, 0)
+    segment = idle.controller.enter(always(TTFT).said, 0)
     known = QueueWorld(lambda _: rate_rps).planner.outlook(segment, topology(1), None)
     assert known.plan is not None
     size = len(known.plan.target.devices)
-    made = [
-        _step(rate_rps, prepare_s, seed, is_controlled=False, script=[(at_s, size)])
-        for at_s in (late_s, STEP_S)
-    ]
+    made = [_step(rate_rps, prepare_s, seed, is_controlled=False, script=[(at_s, size)]) for at_s in (late_s, STEP_S)]
     return _over(made[0]), _over(made[1])
 
 
@@ -185,9 +180,7 @@ def _days(count: int, days: int, kind: type[QueueWorld], calm_s: float) -> Docum
         "count": count,
         "requests": asked["controller"],
         "attainment": {name: 1 - over[name] / asked[name] for name in names},
-        "attainment_where_nobody_says_no": {
-            name: 1 - calm[0][name] / max(1, calm[1][name]) for name in calm[0]
-        },
+        "attainment_where_nobody_says_no": {name: 1 - calm[0][name] / max(1, calm[1][name]) for name in calm[0]},
         "device_hours": hours,
         "switches": dict(switches),
         "verdicts": dict(verdicts),

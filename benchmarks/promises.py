@@ -25,7 +25,7 @@ from selector import profiles
 from service.deployment import Deployment, load
 from service.engines import capabilities
 from service.metrics import Metrics
-from service.promises.agenda import Promised, cut
+from service.promises.agenda import ActiveGoal, cut
 from service.promises.planner import Planner
 from service.promises.watch import Watch
 from tests.service.promises.world import DECLARED, MONDAY, TTFT, UTIL, World, always
@@ -71,7 +71,7 @@ def agenda() -> Document:
     deployment = _deployment()
     model = deployment.models[0]
     known = {kind: profiles.load(kind) for kind in model.cluster.kinds}
-    promised = [Promised(f"intent-{number}", goal, MONDAY) for number, goal in enumerate(_goals())]
+    promised = [ActiveGoal(f"intent-{number}", goal, MONDAY) for number, goal in enumerate(_goals())]
     begins = datetime(2026, 1, 5, 0, 30, tzinfo=UTC)
     planner = Planner(deployment, model, known)
     before_s, cpu_s = time.perf_counter(), time.process_time()
@@ -135,7 +135,7 @@ def decision() -> Document:
         world.now_s += 5
         seen = world.seen(5)
         before_s = time.process_time()
-        world.keeper.look(seen)
+        world.controller.look(seen)
         took_s.append(time.process_time() - before_s)
     return {"decision_ms": 1000 * sum(took_s) / len(took_s), "decision_max_ms": 1000 * max(took_s)}
 
@@ -205,9 +205,7 @@ def _broken(world: World) -> list[str]:
     found = list[str]()
     unplanned = [at for at, cause, _ in world.switches if cause in {"rescue", "return", "saving"}]
     found += [
-        f"{b} is too soon after {a}"
-        for a, b in pairwise(unplanned)
-        if (b - a).total_seconds() < world.rules.dwell_s
+        f"{b} is too soon after {a}" for a, b in pairwise(unplanned) if (b - a).total_seconds() < world.rules.dwell_s
     ]
     planned = sum(cause in {"window", "roll_back"} for _, cause, _ in world.switches)
     if planned > 2 * 11 + len(unplanned):

@@ -10,7 +10,7 @@ from runtime.errors import TopologyError
 from runtime.models import Cluster, Gpu, Link, Node, Topology
 from runtime.notation import parse_topology
 from selector import profiles
-from selector.models import Problem, Workload, shape
+from selector.models import SearchInput, Workload, shape
 
 KINDS = {
     "A100": (80 * 10**9, 2.2, Link("nvlink", 300e9, 5e-6)),
@@ -90,7 +90,7 @@ class Question:
     """What ``selector.search.select`` is asked."""
 
     goals: tuple[Goal, ...]
-    problem: Problem
+    problem: SearchInput
 
 
 def cluster_of(a100: int, l40s: int) -> Cluster:
@@ -134,8 +134,8 @@ def _lost(most: float) -> Objective:
     return Objective("quality_loss", "<=", "", value=most, unit="ratio")
 
 
-def _problem(cluster: Cluster, workload: Workload, running: str | None) -> Problem:
-    return Problem(cluster, MODEL, workload, _bound(running, cluster), capabilities=ENGINE)
+def _problem(cluster: Cluster, workload: Workload, running: str | None) -> SearchInput:
+    return SearchInput(cluster, MODEL, workload, _bound(running, cluster), capabilities=ENGINE)
 
 
 def _asked(draw: random.Random) -> Iterator[tuple[tuple[Goal, ...], Workload]]:

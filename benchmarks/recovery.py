@@ -68,18 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document: Document = {"benchmark": "recovery", **provenance()}
     document |= asyncio.run(_measured(options.kills, options.chaos_s))
     document |= {"bar_s": BAR_S, "stolen_after_s": stolen_now_s()}
-    print(
-        json.dumps({key: document[key] for key in ("kills", "standby", "sick", "chaos", "missed")}, indent=1)
-    )
+    print(json.dumps({key: document[key] for key in ("kills", "standby", "sick", "chaos", "missed")}, indent=1))
     if options.json:
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return int(bool(document["missed"]))
 
 
 async def _measured(kills: int, chaos_s: float) -> Document:
-    node = Node(
-        "here", tuple(Gpu(number, "cpu", 2 << 30) for number in range(3)), Link("shared-memory", 1e10, 1e-6)
-    )
+    node = Node("here", tuple(Gpu(number, "cpu", 2 << 30) for number in range(3)), Link("shared-memory", 1e10, 1e-6))
     cluster = Cluster((node,))
     start = parse_topology("pp2", cluster, 8, "fp32")
     settings = EngineSettings(num_blocks=512, max_running=CLIENTS, spare=True)
@@ -171,10 +167,7 @@ async def _sick() -> Document:
             router, engine = serving.router, cast("TorchEngine", serving.engine)
             want = [await _said(router, number, CHAOS_TOKENS, []) for number in range(4)]
             heard: list[list[Delta]] = [[] for _ in want]
-            tasks = [
-                asyncio.create_task(_said(router, place, CHAOS_TOKENS, one))
-                for place, one in enumerate(heard)
-            ]
+            tasks = [asyncio.create_task(_said(router, place, CHAOS_TOKENS, one)) for place, one in enumerate(heard)]
             while min(map(len, heard)) < 30:  # noqa: ASYNC110 - processes bring it about
                 await asyncio.sleep(0.01)
             pid = (await engine.stats()).worker_pids[1]
@@ -189,9 +182,7 @@ async def _sick() -> Document:
                 "ready_s": ready_s - killed_s,
                 "runs": str(engine.topology),
                 "out": {str(device): out.why for device, out in parts.devices.all.items()},
-                "wrong": sum(
-                    isinstance(one, list) and one != other for one, other in zip(ends, want, strict=True)
-                ),
+                "wrong": sum(isinstance(one, list) and one != other for one, other in zip(ends, want, strict=True)),
                 "errors": sum(isinstance(one, BaseException) for one in ends),
             }
 

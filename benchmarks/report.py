@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.stops import StopCurve
 from benchmarks.strategy import Switched
-from intentctl.measure import Interval, Stream, gaps_within, percentiles, sham_stops, stop_of
+from intentctl.measure import ClientStream, TimeInterval, gaps_within, percentiles, sham_stops, stop_of
 from runtime.models import CutTimings
 
 Document = dict[str, Any]
@@ -25,7 +25,7 @@ class Measured:
     source: str
     target: str
     switched: Switched
-    quiet: tuple[Interval, Interval]
+    quiet: tuple[TimeInterval, TimeInterval]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Run:
     layers_moved: int
     """With some KV that goes from one device to another."""
     measured: tuple[Measured, ...]
-    streams: tuple[Stream, ...]
+    streams: tuple[ClientStream, ...]
     tally: Tally
     error: str | None = None
     """Why it ended before all switches were done."""
@@ -62,9 +62,7 @@ def run_document(run: Run, memcpy_bytes_s: float) -> Document:
     stops = [switch_stops(one, run.streams) for one in run.measured]
     quiet = [interval for one in run.measured for interval in one.quiet]
     shams = [s for seed, stream in enumerate(run.streams) for s in sham_stops(stream, quiet, SHAMS, seed)]
-    gaps = [
-        gap * 1000 for stream in run.streams for interval in quiet for gap in gaps_within(stream, interval)
-    ]
+    gaps = [gap * 1000 for stream in run.streams for interval in quiet for gap in gaps_within(stream, interval)]
     return {
         "mode": run.mode,
         "pair": run.pair,
@@ -96,7 +94,7 @@ def run_document(run: Run, memcpy_bytes_s: float) -> Document:
     }
 
 
-def switch_stops(measured: Measured, streams: Iterable[Stream]) -> tuple[list[float], list[float]]:
+def switch_stops(measured: Measured, streams: Iterable[ClientStream]) -> tuple[list[float], list[float]]:
     """Stops and worst gaps of one switch in milliseconds: one each per stream, or what requests queued."""
     waits_s = measured.switched.waits_s
     if waits_s is not None:
@@ -130,12 +128,9 @@ def figures(values: Iterable[float]) -> Document | None:
 def ratios(documents: Sequence[Document]) -> list[Document]:
     """Per pair and load, how many times the stop p99 of each baseline is that of the engine's own patch; None: not known."""
     p99 = {(*_place(one), one["mode"]): one["stop_ms"]["p99"] for one in documents if one["stop_ms"]}
-    baselines = [
-        mode for mode in dict.fromkeys(one["mode"] for one in documents) if mode not in {"patch", "follow"}
-    ]
+    baselines = [mode for mode in dict.fromkeys(one["mode"] for one in documents) if mode not in {"patch", "follow"}]
     return [
-        dict(zip(PLACE, place, strict=True))
-        | {f"{mode}/patch": _ratio(p99, place, mode) for mode in baselines}
+        dict(zip(PLACE, place, strict=True)) | {f"{mode}/patch": _ratio(p99, place, mode) for mode in baselines}
         for place in dict.fromkeys(map(_place, documents))
     ]
 
@@ -270,10 +265,7 @@ def _block(place: Place, documents: Sequence[Document]) -> str:
     lines = [(_title(*place), *(one["mode"] for one in documents))]
     lines += [(label, *map(cell, documents)) for label, cell in ROWS]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = [
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
-        for line in lines
-    ]
+    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
     text += [f"{one['mode']} ended early: {one['error']}" for one in documents if one["error"]]
     return "\n".join(text)
 

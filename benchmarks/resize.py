@@ -23,7 +23,7 @@ from benchmarks.engines import Subject
 from benchmarks.parameters import UsageError
 from benchmarks.provenance import provenance
 from intentctl.arguments import EngineName
-from runtime.engine import Moved, Request, SamplingParams
+from runtime.engine import GenerationRequest, Moved, SamplingParams
 from runtime.errors import RuntimeFault
 from runtime.footprint import kv_bytes_per_token
 from runtime.models import Cluster
@@ -171,10 +171,7 @@ async def run(parameters: Parameters, subject: Subject) -> list[Round]:
         Tokenizer.load(subject.checkpoint),
     )
     try:
-        return [
-            await one_round(listener, tokenizer, number, parameters.streams)
-            for number in range(parameters.rounds)
-        ]
+        return [await one_round(listener, tokenizer, number, parameters.streams) for number in range(parameters.rounds)]
     finally:
         await engine.close()
 
@@ -183,8 +180,7 @@ def roomy(cluster: Cluster, parameters: Parameters) -> Cluster:
     """The same with devices that hold the pool twice."""
     memory = max(1 << 30, parameters.pool_mib << 21)
     nodes = (
-        replace(node, gpus=tuple(replace(gpu, memory_bytes=memory) for gpu in node.gpus))
-        for node in cluster.nodes
+        replace(node, gpus=tuple(replace(gpu, memory_bytes=memory) for gpu in node.gpus)) for node in cluster.nodes
     )
     return replace(cluster, nodes=tuple(nodes))
 
@@ -254,7 +250,7 @@ async def submit(listener: Listener, tokenizer: Tokenizer, name: str) -> None:
     """A request of ``PROMPT`` and ``OUTPUT`` tokens."""
     number = sum(map(ord, name)) + len(listener.arrivals)
     prompt = tokenizer.encode(counting_text(number, PROMPT))[:PROMPT]
-    await listener.engine.submit(Request(name, prompt, SamplingParams(OUTPUT), epoch=1))
+    await listener.engine.submit(GenerationRequest(name, prompt, SamplingParams(OUTPUT), epoch=1))
 
 
 async def idle(listener: Listener, running: int) -> None:
@@ -317,9 +313,7 @@ def stacks() -> list[dict[str, Any]]:
             "num_layers": num_layers,
             "block_bytes": block_bytes,
             "granularity": granularity,
-            "utilisation": {
-                k: utilisation(num_layers, k, block_bytes, granularity) for k in (1, 2, 4, 8, 16, 32, 64)
-            },
+            "utilisation": {k: utilisation(num_layers, k, block_bytes, granularity) for k in (1, 2, 4, 8, 16, 32, 64)},
         }
         for num_layers, block_bytes, granularity in STACKS
     ]
@@ -379,9 +373,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--streams", type=int, default=8, help="requests that go on while the pool is resized")
     found.add_argument("--rounds", type=int, default=5, help="how often it shrinks and grows")
     found.add_argument("-o", choices=("table", "json"), default="table", dest="format", help="what to print")
-    found.add_argument(
-        "--json", type=Path, metavar="FILE", help="where to write everything that was measured"
-    )
+    found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything that was measured")
     return found
 
 

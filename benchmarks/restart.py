@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from benchmarks.load import Recording, until
 from benchmarks.strategy import Side, Start, Switched, running
 from benchmarks.two_engines import Parts, computed_tokens, speaks, total
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.ledger import Counts
 from runtime.models import Topology
 from runtime.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ class Restart:
         side = await self.start(target)
         await until(lambda: all(speaks(recording, side) for recording in moving))
         return Switched(
-            interval=Interval(planned_s, time.time()),
+            interval=TimeInterval(planned_s, time.time()),
             prepare_s=0.0,
             paths={"restart": len(moving)},
             tokens_recomputed=recomputed,

@@ -32,9 +32,9 @@ from benchmarks.questions import (
     quality_questions,
     questions,
 )
-from selector.models import Plan, Problem, Ticket, Workload
+from selector.models import Plan, PlanRef, SearchInput, Workload
 from selector.pipelines.grid import Grid, Pipeline
-from selector.pipelines.operating import BATCHES, Load, Setting, pools_of
+from selector.pipelines.operating import BATCHES, OperatingLoad, Setting, pools_of
 from selector.pipelines.optimum import Threshold, solve
 from selector.search import select
 from selector.space import stage_counts, stage_kinds
@@ -49,7 +49,7 @@ LIMIT_S = 30.0
 """What CP-SAT is given for one problem."""
 CORE_LOAD = Workload(1.0, 800, 250, 16)
 """Under which the core question is asked."""
-TICKET = Ticket("benchmark", "benchmark", 1, "always")
+TICKET = PlanRef("benchmark", "benchmark", 1, "always")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,9 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("-o", "--output", choices=("table", "json"), default="table")
     found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything")
     found.add_argument("--beside", choices=("cp-sat",), help="ask OR-tools the core question as well")
-    found.add_argument(
-        "--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="for each problem of CP-SAT"
-    )
+    found.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="for each problem of CP-SAT")
     return found
 
 
@@ -197,9 +195,9 @@ def peak_mb() -> float:
 def core_grid(size: Size) -> Grid:
     """Everything that may be built on a cluster for the core question: which pipeline sustains the highest rate?"""
     cluster = cluster_of(*size)
-    problem, pools = Problem(cluster, MODEL, CORE_LOAD, None), pools_of(cluster, cluster.kinds)
+    problem, pools = SearchInput(cluster, MODEL, CORE_LOAD, None), pools_of(cluster, cluster.kinds)
     kinds = stage_kinds(pools, PRECISIONS, problem, PROFILES)
-    return Grid.of(kinds, stage_counts(problem), pools, Setting(MODEL, cluster, PROFILES, Load.of(CORE_LOAD)))
+    return Grid.of(kinds, stage_counts(problem), pools, Setting(MODEL, cluster, PROFILES, OperatingLoad.of(CORE_LOAD)))
 
 
 def beside(size: Size, limit_s: float) -> Document:
@@ -267,20 +265,14 @@ def _said(lines: Sequence[str]) -> int:
 def table(rows: Sequence[Document]) -> list[str]:
     """The rows for people."""
     names = ("p50 ms", "p95 ms", "max ms", "plans p95", "cold ms")
-    lines = [
-        f"{'A100+L40S':14}"
-        + "".join(f"{name:>11}" for name in names)
-        + f"{'plans':>8}{'questions':>11}{'MB':>8}"
-    ]
+    lines = [f"{'A100+L40S':14}" + "".join(f"{name:>11}" for name in names) + f"{'plans':>8}{'questions':>11}{'MB':>8}"]
     lines += [
         f"{_name(row):14}{row['p50_ms']:11.1f}{row['p95_ms']:11.1f}{row['max_ms']:11.1f}"
         f"{row['plans_p95_ms'] or math.nan:11.1f}{row['cold_ms']:11.1f}"
         f"{row['plans'] / row['questions']:8.0%}{row['questions']:11}{row['memory_mb']:8.0f}"
         for row in rows
     ]
-    return lines + [
-        _core_line(row, row[key]) for row in rows for key in ("one_point", "all_points") if key in row
-    ]
+    return lines + [_core_line(row, row[key]) for row in rows for key in ("one_point", "all_points") if key in row]
 
 
 def _core_line(row: Document, core: Document) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.models import Phase
 
 Document = dict[str, Any]
@@ -45,7 +45,7 @@ class Watched:
 
     source: str
     target: str
-    spans: Mapping[Name, Interval]
+    spans: Mapping[Name, TimeInterval]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class Samples:
     tpot_ms: tuple[float, ...]
 
 
-def switch_spans(phases_s: Mapping[Phase, float]) -> dict[Name, Interval]:
+def switch_spans(phases_s: Mapping[Phase, float]) -> dict[Name, TimeInterval]:
     """The spans of a switch, which follow one another to its end."""
     begins = [phases_s[phase] for phase in BEGINS.values()]
     ends = [*begins[1:], phases_s[Phase.DONE]]
-    return {name: Interval(*times) for name, *times in zip(BEGINS, begins, ends, strict=True)}
+    return {name: TimeInterval(*times) for name, *times in zip(BEGINS, begins, ends, strict=True)}
 
 
-def samples(requests: Iterable[Request], span: Interval) -> Samples:
+def samples(requests: Iterable[Request], span: TimeInterval) -> Samples:
     """TTFT of the requests that began in a span, and the gaps between tokens whose middle lies in it.
 
     A moment at which one span ends and the next begins is the next one's, so everything is in one of them.
@@ -76,7 +76,7 @@ def samples(requests: Iterable[Request], span: Interval) -> Samples:
     return Samples(tuple(ttft), tuple(gaps))
 
 
-def _holds(span: Interval, moment_s: float) -> bool:
+def _holds(span: TimeInterval, moment_s: float) -> bool:
     return span.start_s <= moment_s < span.end_s
 
 
@@ -102,10 +102,7 @@ def _joined(one: Samples, other: Samples) -> Samples:
 
 
 def _direction(place: tuple[str, str], spans: Mapping[Name, Samples], settled: Samples) -> Document:
-    rows = {
-        name: _figures(found, settled if name == "after" else spans["before"])
-        for name, found in spans.items()
-    }
+    rows = {name: _figures(found, settled if name == "after" else spans["before"]) for name, found in spans.items()}
     ratio = rows["syncing"]["tpot"]["ratio"] if "syncing" in rows else None
     return {
         "source": place[0],
@@ -121,10 +118,7 @@ def each(watched: Sequence[Watched], requests: Sequence[Request]) -> list[Docume
     found = []
     for one in watched:
         inside = {name: samples(requests, span) for name, span in one.spans.items()}
-        spans = {
-            name: {**asdict(span), **_figures(inside[name], inside["before"])}
-            for name, span in one.spans.items()
-        }
+        spans = {name: {**asdict(span), **_figures(inside[name], inside["before"])} for name, span in one.spans.items()}
         found.append({"source": one.source, "target": one.target, "spans": spans})
     return found
 

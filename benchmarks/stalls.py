@@ -94,9 +94,7 @@ def send(url: str, what: str) -> Document:
         text = b'{"text": "keep P99 TTFT < 2s at peak"}'
         return asyncio.run(together(TEXTS, lambda: asked(url, "POST", "/v1/intents:translate", text)))
     plans = iter(what.split(","))
-    return asyncio.run(
-        together(SIMULATIONS, lambda: asked(url, "GET", f"/v1/plans/{next(plans)}/simulation"))
-    )
+    return asyncio.run(together(SIMULATIONS, lambda: asked(url, "GET", f"/v1/plans/{next(plans)}/simulation")))
 
 
 @contextmanager
@@ -142,9 +140,7 @@ def misses_of_bodies(rows: dict[str, list[Document]]) -> list[str]:
     small_s = median(one["client_s"]["p99"] for one in rows["small"])
     for kind, rounds in rows.items():
         for name in ("p50", "p95"):
-            client_s, said_s = (
-                median(one[f"{who}_s"][name] for one in rounds) for who in ("client", "service")
-            )
+            client_s, said_s = (median(one[f"{who}_s"][name] for one in rounds) for who in ("client", "service"))
             if client_s > said_s * (1 + SHARE) + SLACK_S:
                 found.append(f"{kind}: {name} of the client {client_s:.3f} s, of the service {said_s:.3f} s")
         tail_s = median(one["client_s"]["p99"] for one in rounds)
@@ -232,9 +228,7 @@ def table(rows: Document) -> str:
     for tree, found in rows.items():
         for name in ("quiet", "hog", "busy"):
             gaps, probes = (
-                ", ".join(
-                    f"{median(one[name][what][key] for one in found['stalls']) * 1e3:.1f}" for key in keys
-                )
+                ", ".join(f"{median(one[name][what][key] for one in found['stalls']) * 1e3:.1f}" for key in keys)
                 for what, keys in (("gap_s", ("p50", "p99", "max")), ("healthz_s", ("p50", "max")))
             )
             lines.append(f"{f'{tree}: {name}':36}{gaps:>28}{probes:>28}")

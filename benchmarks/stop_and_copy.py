@@ -5,7 +5,7 @@ Its memory is warm: the background copy has been there before, and what it copie
 """
 
 from runtime.sync.patch import PatchSync
-from runtime.torch_engine.driver.loop import Driver, main
+from runtime.torch_engine.driver.loop import TorchDriver, main
 from runtime.torch_engine.driver.switch import Switch
 from runtime.torch_engine.engine import TorchEngine
 
@@ -21,7 +21,7 @@ class StopAndCopy(Switch):
         await self._copy(self._sync.order())
 
 
-class StopAndCopyDriver(Driver):
+class StopAndCopyDriver(TorchDriver):
     """A driver that switches so."""
 
     switch_class = StopAndCopy

@@ -28,9 +28,7 @@ def draw_stops(curves: Sequence[StopCurve], against: str, path: Path) -> None:
             for number, line in enumerate((":", "-")):
                 heights = [max(stops[number], 0.1) for stops in curve.stops_ms.values()]
                 label = curve.label if line == "-" else None
-                axes.plot(
-                    list(curve.stops_ms), heights, line + marker, color=colour, markersize=5, label=label
-                )
+                axes.plot(list(curve.stops_ms), heights, line + marker, color=colour, markersize=5, label=label)
         axes.set(xscale="log", yscale="log", xlabel=against, ylabel="stop (ms): p99, and p50 dotted")
         for axis in (axes.xaxis, axes.yaxis):
             plain_ticks(axis, (1.0, 2.0, 5.0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from benchmarks.load import Recording
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.engine import Engine
 from runtime.ledger import Counts
 from runtime.models import CutTimings, Phase, Topology
@@ -21,7 +21,7 @@ Start = Callable[[Topology], Awaitable[Engine]]
 class Switched:
     """One switch that happened."""
 
-    interval: Interval
+    interval: TimeInterval
     """From planned to done."""
     prepare_s: float
     """Planned to ready to cut."""
@@ -75,9 +75,7 @@ class Side:
 
 
 @asynccontextmanager
-async def running(
-    start: Start, topology: Topology, tokenizer: Tokenizer
-) -> AsyncIterator[tuple[Engine, Router]]:
+async def running(start: Start, topology: Topology, tokenizer: Tokenizer) -> AsyncIterator[tuple[Engine, Router]]:
     """An engine at a topology and its router, ended in reverse."""
     engine = await start(topology)
     try:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.provenance import ROOT, provenance
 from intentctl import demo, render
-from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
+from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, OutputFormat
 from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.demo import Switched
 from intentctl.plots import COLOURS, GREY, looks, picture
-from intentctl.streams import Load, Recording
+from intentctl.streams import BackgroundLoad, Recording
 from service.documents.plans import PlanRequest
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.record:
         document = record()
-        render.emit(document["report"], Form.TABLE, demo.report_rows(document["report"]))
+        render.emit(document["report"], OutputFormat.TABLE, demo.report_rows(document["report"]))
         options.json.write_text(_lines(document), encoding="utf-8")
     draw(json.loads(options.json.read_text(encoding="utf-8")), options.out)
     return 0
@@ -63,9 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser("python -m benchmarks.switch_under_load", description=__doc__)
-    found.add_argument(
-        "--record", action="store_true", help="run the demo's intents and write the file first"
-    )
+    found.add_argument("--record", action="store_true", help="run the demo's intents and write the file first")
     found.add_argument("--json", type=Path, metavar="FILE", default=RESULT)
     found.add_argument("--out", type=Path, metavar="SVG", default=PICTURE)
     return found
@@ -97,10 +95,8 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
 
     model = (await asyncio.to_thread(client.topology)).model
     http = DefaultAsyncHttpxClient(trust_env=False)
-    async with AsyncOpenAI(
-        base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http
-    ) as openai:
-        load = Load(openai, model, demo.PROMPTS, demo.MAX_TOKENS)
+    async with AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http) as openai:
+        load = BackgroundLoad(openai, model, demo.PROMPTS, demo.MAX_TOKENS)
         await load.grow(demo.QUIET_TOKENS)
         switched = []
         for text in demo.INTENTS:
@@ -109,7 +105,7 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
             await load.grow(demo.QUIET_TOKENS, interval.end_s if interval else 0.0)
         live = await load.stop()
         most = max(len(one.tokens) for one in live)
-        return switched, live, await Load(openai, model, demo.PROMPTS, most).finish()
+        return switched, live, await BackgroundLoad(openai, model, demo.PROMPTS, most).finish()
 
 
 def _change(client: Client, text: str) -> Switched:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.counting import prompt_tokens
-from runtime.engine import Output, Request, SamplingParams, Token
+from runtime.engine import GenerationRequest, Output, SamplingParams, Token
 from runtime.models import Cluster, Gpu, Link, Node, uniform
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.worker.checkpoint import Checkpoint
@@ -51,15 +51,15 @@ async def serve(options: argparse.Namespace) -> None:
         await engine.close()
 
 
-def requests(options: argparse.Namespace, numbers: range) -> Iterator[Request]:
+def requests(options: argparse.Namespace, numbers: range) -> Iterator[GenerationRequest]:
     """What is asked of the engine, past every end token."""
     for number in numbers:
         prompt = tuple(prompt_tokens(options.checkpoint, number, options.context))
         sampling = SamplingParams(options.output, temperature=options.temperature, seed=number)
-        yield Request(str(number), prompt, sampling, 0)
+        yield GenerationRequest(str(number), prompt, sampling, 0)
 
 
-async def generate(engine: TorchEngine, wanted: list[Request]) -> dict[str, float]:
+async def generate(engine: TorchEngine, wanted: list[GenerationRequest]) -> dict[str, float]:
     """Generate for these at once, to the end.
 
     Raises:

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from benchmarks.load import Recording, listen, until
 from benchmarks.strategy import Side, Start, Strategy, Switched, running
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.ledger import Counts
 from runtime.models import Topology
 from runtime.tokenizer import Tokenizer
@@ -99,7 +99,7 @@ class Replay:
         recomputed = sum(map(computed_tokens, moving))
         await until(lambda: all(speaks(recording, side) for recording in moving))
         return Switched(
-            interval=Interval(planned_s, time.time()),
+            interval=TimeInterval(planned_s, time.time()),
             prepare_s=ready_s - planned_s,
             paths={"replay": len(moving)},
             tokens_recomputed=recomputed,
@@ -154,7 +154,7 @@ class Drain:
         self._sides.serving = side
         self._open.set()
         return Switched(
-            interval=Interval(planned_s, opened_s),
+            interval=TimeInterval(planned_s, opened_s),
             prepare_s=closed_s - planned_s,
             paths={"wait": len(waits_s)},
             left_to_drain=num_running,

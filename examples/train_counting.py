@@ -29,10 +29,7 @@ from transformers import (
 )
 
 SPECIAL = ["<pad>", "<eos>", "<unk>"]
-VOCAB = {
-    token: i
-    for i, token in enumerate(SPECIAL + [c for c in map(chr, range(32, 127)) if c in string.printable])
-}
+VOCAB = {token: i for i, token in enumerate(SPECIAL + [c for c in map(chr, range(32, 127)) if c in string.printable])}
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 MODULUS = 1000
 ARCHITECTURES = {
@@ -147,9 +144,7 @@ def train(model: PreTrainedModel, rng: random.Random, steps: int, lengths: list[
         optimiser.step()
         if step % 100 == 0:
             elapsed_s = time.monotonic() - began
-            print(
-                f"{elapsed_s:6.0f} s  step {step:5d}  length {length:4d}  loss {loss.item():.5f}", flush=True
-            )
+            print(f"{elapsed_s:6.0f} s  step {step:5d}  length {length:4d}  loss {loss.item():.5f}", flush=True)
 
 
 @torch.no_grad()
@@ -163,9 +158,7 @@ def evaluate(model: PreTrainedModel, rng: random.Random, prompts: int, tokens: i
     right = total = 0
     for group in by_length.values():  # one batch has one length, so nothing is padded
         heads = tokenizer([prompt(*asked) for asked in group], return_tensors="pt").input_ids
-        outs = model.generate(
-            heads, max_new_tokens=tokens, do_sample=False, attention_mask=torch.ones_like(heads)
-        )
+        outs = model.generate(heads, max_new_tokens=tokens, do_sample=False, attention_mask=torch.ones_like(heads))
         for asked, out in zip(group, outs, strict=True):
             got = tokenizer.decode(out[heads.shape[1] :]).split(" ")[1:-1]
             want = answer(*asked, tokens).split(" ")[1:-1]
@@ -189,22 +182,16 @@ def save(model: PreTrainedModel, folder: Path) -> None:
 
 def main() -> None:
     """Train, save and evaluate."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architecture", choices=ARCHITECTURES, default="qwen3")
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
-    parser.add_argument(
-        "--resume-at", metavar="PHASE", help="go on from the checkpoint in --out with this phase"
-    )
+    parser.add_argument("--resume-at", metavar="PHASE", help="go on from the checkpoint in --out with this phase")
     parser.add_argument("--eval-only", action="store_true", help="only evaluate the checkpoint in --out")
     parser.add_argument("--eval-prompts", type=int, default=64)
     args = parser.parse_args()
     phases = PHASES[args.architecture]
     if args.resume_at not in {None, *phases}:
-        parser.error(
-            f"--resume-at {args.resume_at}: the phases of {args.architecture} are {', '.join(phases)}"
-        )
+        parser.error(f"--resume-at {args.resume_at}: the phases of {args.architecture} are {', '.join(phases)}")
     torch.manual_seed(0)
     rng = random.Random(0)
     goes_on = args.eval_only or args.resume_at

@@ -1,4 +1,7 @@
-"""The intent document (``apiVersion: intentctl/v1``): an Intent as JSON and back, nothing lost, unknown keys refused."""
+"""The intent document (``apiVersion: intentctl/v1``).
+
+An Intent as JSON and back, nothing lost, unknown keys refused.
+"""
 
 import json
 import reprlib
@@ -81,12 +84,12 @@ def window_of(data: object, pointer: str) -> Window:
 
 def _encoded(value: Any) -> Any:
     if is_dataclass(value):
-        ordered = sorted(fields(value), key=lambda one: one.name != "type")
-        return {one.metadata.get("alias", one.name): _encoded(getattr(value, one.name)) for one in ordered}
+        ordered = sorted(fields(value), key=lambda field: field.name != "type")
+        return {field.metadata.get("alias", field.name): _encoded(getattr(value, field.name)) for field in ordered}
     if isinstance(value, Mapping):
-        return {key: _encoded(one) for key, one in value.items()}
+        return {key: _encoded(item) for key, item in value.items()}
     if isinstance(value, tuple):
-        return [_encoded(one) for one in value]
+        return [_encoded(item) for item in value]
     return value.value if isinstance(value, StrEnum) else value
 
 
@@ -136,7 +139,7 @@ def _first(error: "ValidationError", goal_type_at: int) -> tuple[list[str | int]
         case "union_tag_not_found":
             return [*place, "type"], "is missing"
         case "union_tag_invalid":
-            said = problem["ctx"]
-            return [*place, "type"], f"must be one of {said['expected_tags']}, not {said['tag']!r}"
+            fields = problem["ctx"]
+            return [*place, "type"], f"must be one of {fields['expected_tags']}, not {fields['tag']!r}"
     expected = problem["msg"].replace("Input should be", "must be")
     return place, f"{expected}, not {reprlib.repr(problem['input'])}"

@@ -46,7 +46,7 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AnswerProblem:
     """One thing that is wrong with an answer; ``pointer`` is a JSON Pointer into it."""
 
     pointer: str
@@ -59,7 +59,7 @@ class Problem:
 class ExtractionError(IntentError):
     """An LLM that gave no usable answer; the message starts with the failure's name."""
 
-    def __init__(self, failure: Failure, words: str, problems: tuple[Problem, ...] = ()) -> None:
+    def __init__(self, failure: Failure, words: str, problems: tuple[AnswerProblem, ...] = ()) -> None:
         super().__init__(f"{failure}: {words}")
         self.failure = failure
         self.words = words

@@ -1,4 +1,7 @@
-"""One spelling for many: NFKC, lower case, plain quotes, no invisible characters, each place traced to the original."""
+"""One spelling for many.
+
+NFKC, lower case, plain quotes, no invisible characters, each place traced to the original.
+"""
 
 import unicodedata
 from dataclasses import dataclass
@@ -31,18 +34,16 @@ def fold(text: str) -> Folded:
         category = unicodedata.category(character)
         if category == "Cf":  # zero-width and bidirectional marks hide words
             continue
-        said = (
-            " " if category == "Cc" and character not in "\n\t" else character
-        )  # controls part words, no more
-        for folded in unicodedata.normalize("NFKC", said.translate(_PLAIN)).lower():
+        letter = " " if category == "Cc" and character not in "\n\t" else character  # controls part words, no more
+        for folded in unicodedata.normalize("NFKC", letter.translate(_PLAIN)).lower():
             characters.append(folded)
             origin.append(place)
     return Folded("".join(characters), tuple(origin))
 
 
-def overlaps(one: Place, other: Place) -> bool:
+def overlaps(first: Place, other: Place) -> bool:
     """Whether two places share a character."""
-    return one[0] < other[1] and other[0] < one[1]
+    return first[0] < other[1] and other[0] < first[1]
 
 
 def is_chinese(text: str) -> bool:

@@ -1,4 +1,7 @@
-"""What the nouns say of their JSON, as marks on their types; it is pydantic that reads the marks, and only then is it loaded."""
+"""What the nouns say of their JSON, as marks on their types.
+
+It is pydantic that reads the marks, and only then is it loaded.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +14,10 @@ NULL: Schema = {"type": "null"}
 
 
 class Keywords:
-    """JSON Schema keywords beside those of the type: the validator holds documents to them, reading one does not."""
+    """JSON Schema keywords beside those of the type.
+
+    The validator holds documents to them, reading one does not.
+    """
 
     def __init__(self, **keywords: object) -> None:
         self._keywords = keywords
@@ -22,7 +28,10 @@ class Keywords:
 
 @dataclass(frozen=True, slots=True)
 class ToldBy:
-    """How JSON says which member of a union it is: by the value of a key, or by what a function makes of it."""
+    """How JSON says which member of a union it is.
+
+    By the value of a key, or by what a function makes of it.
+    """
 
     sign: str | Callable[[Any], type]
 
@@ -32,7 +41,7 @@ class ToldBy:
         sign = self.sign
         if isinstance(sign, str):
             return handler(Annotated[union, Discriminator(sign)])
-        members = tuple(Annotated[one, Tag(tag(one))] for one in get_args(union))
+        members = tuple(Annotated[member, Tag(tag(member))] for member in get_args(union))
         return handler(Annotated[Union[members], Discriminator(lambda data: tag(sign(data)))])  # noqa: UP007 - a tuple
 
 
@@ -42,7 +51,10 @@ def tag(kind: Any) -> str:
 
 
 def form(*relations: Schema) -> dict[str, Any]:
-    """The ``__pydantic_config__`` of a noun: it has no other keys, and these relations hold between its own."""
+    """The ``__pydantic_config__`` of a noun.
+
+    It has no other keys, and these relations hold between its own.
+    """
     return {"extra": "forbid", "json_schema_extra": {"allOf": [*relations]} if relations else None}
 
 

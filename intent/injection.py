@@ -27,10 +27,10 @@ _TELL = (
     r"(?:reveal|show|print|output|tell|give|send|leak|repeat|what(?:'s|\s+is|\s+are)|display|dump|share|expose|email|post|"
     r"read\s+out)"
 )
-_HAN_GUARDS = "(?:指令|限制|规则|校验|审批|验证|批准|确认|策略|安全|约束|检查|护栏|上限|提示词|权限|审核|流程|设定|要求)"
-_HAN_LEAVE_OUT = (
-    "(?:忽略|无视|忽视|绕过|绕开|跳过|关闭|关掉|禁用|不用管|不要管|别管|不管|越过|违反|突破所有|省略|停用)"
+_HAN_GUARDS = (
+    "(?:指令|限制|规则|校验|审批|验证|批准|确认|策略|安全|约束|检查|护栏|上限|提示词|权限|审核|流程|设定|要求)"
 )
+_HAN_LEAVE_OUT = "(?:忽略|无视|忽视|绕过|绕开|跳过|关闭|关掉|禁用|不用管|不要管|别管|不管|越过|违反|突破所有|省略|停用)"
 _HAN_WITHOUT = "(?:不用|无需|不需要|不必|免|不经|不经过|未经|别走|不走|不要走|不要|不等|别等)"
 _HAN_TELL = "(?:告诉|说出|显示|输出|打印|泄露|展示|给出|发给|透露|公布|念出|列出|读出|交出|发送|把)"
 _HAN_SECRETS = r"(?:密钥|密码|口令|提示词|系统提示|隐藏指令|指令|api\s*key|凭证|令牌|秘钥)"
@@ -103,7 +103,10 @@ def orders(text: str) -> list[tuple[int, int]]:
 
 
 def suspicious(text: str) -> list[tuple[int, int]]:
-    """Those, and what sounds like more of them: talk of guards, records and secrets, and disguised letters."""
+    """Those, and what sounds like more of them.
+
+    Talk of guards, records and secrets, and disguised letters.
+    """
     return _places(text, _PATTERNS) or _places(text, _talk())
 
 
@@ -111,11 +114,7 @@ def _places(text: str, patterns: tuple[str, ...]) -> list[tuple[int, int]]:
     folded = fold(text)
     plain = _DISGUISED.sub(lambda word: word[0].translate(_DIGITS), folded.text)
     found = sorted(
-        match.span()
-        for words in dict.fromkeys((folded.text, plain))
-        for match in _pattern(patterns).finditer(words)
+        match.span() for words in dict.fromkeys((folded.text, plain)) for match in _pattern(patterns).finditer(words)
     )
-    apart = [
-        here for place, here in enumerate(found) if all(before[1] <= here[0] for before in found[:place])
-    ]
+    apart = [here for place, here in enumerate(found) if all(before[1] <= here[0] for before in found[:place])]
     return [folded.span(*here) for here in apart]

@@ -1,4 +1,6 @@
-"""What is said to people, as data in both languages: ``PACKAGE/messages.yaml`` maps a key to its templates.
+"""What is said to people, as data in both languages.
+
+``PACKAGE/messages.yaml`` maps a key to its templates.
 
 A template is a ``str.format`` string with named fields; both languages of a key have the same fields.
 """

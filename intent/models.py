@@ -1,4 +1,6 @@
-"""The nouns of an intent: goals, windows, findings and the document that holds them (apiVersion intentctl/v1).
+"""The nouns of an intent.
+
+Goals, windows, findings and the document that holds them (apiVersion intentctl/v1).
 
 A leaf module: frozen dataclasses, no I/O. ``None`` in a goal means "not said". The types are the form of the document too:
 ``intent.document`` reads by them, and ``validator/schema/intent.v1.json`` is made of them.
@@ -187,7 +189,10 @@ class Relative:
 
 @dataclass(frozen=True, slots=True)
 class TenantException:
-    """This tenant need not meet a bound, up to ``limit`` or ``factor`` times it (both None: no bound at all)."""
+    """A tenant that need not meet a bound.
+
+    Up to ``limit`` or ``factor`` times it (both None: no bound at all).
+    """
 
     tenant: NonEmpty
     metric: Metric
@@ -198,9 +203,7 @@ class TenantException:
     window: Window = "always"
     type: Literal["exception"] = "exception"
 
-    __pydantic_config__ = form(
-        *_MEASURED, when({"limit": NUMBER}, {"factor": NULL, "unit": TEXT}, {"unit": NULL})
-    )
+    __pydantic_config__ = form(*_MEASURED, when({"limit": NUMBER}, {"factor": NULL, "unit": TEXT}, {"unit": NULL}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""The names of a deployment as people say them: whole names first, in any case, as a plural or by an alias. Pure."""
+"""The names of a deployment as people say them.
+
+Whole names first, in any case, as a plural or by an alias. Pure.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -33,7 +36,10 @@ def model(words: str, catalogue: Catalogue) -> str | None:
 
 
 def selector(words: str, catalogue: Catalogue) -> str | None:
-    """``gpu_type:A100``, ``gpu:gpu-3`` or ``node:a``: the devices that are meant; None if nothing here has the name."""
+    """``gpu_type:A100``, ``gpu:gpu-3`` or ``node:a``: the devices that are meant.
+
+    None if nothing here has the name.
+    """
     if node := _named(words, catalogue.nodes, {}):
         return f"node:{node}"
     if device := _DEVICE.search(fold(words).text):
@@ -43,12 +49,15 @@ def selector(words: str, catalogue: Catalogue) -> str | None:
 
 
 def _named(words: str, names: Iterable[str], aliases: Mapping[str, str]) -> str | None:
-    """The name whose words these are: all of them, then without what stands around a name, then in the singular."""
+    """The name whose words these are.
+
+    All of them, then without what stands around a name, then in the singular.
+    """
     known = {_key(_words(alias)): name for alias, name in aliases.items()}
     known |= {_key(_words(name)): name for name in names}
-    said = _words(words)
-    bare = [word for word in said if word not in _AROUND] or said
-    for candidate in (said, bare, [word.removesuffix("s") for word in bare]):
+    spoken = _words(words)
+    bare = [word for word in spoken if word not in _AROUND] or spoken
+    for candidate in (spoken, bare, [word.removesuffix("s") for word in bare]):
         if candidate and (found := known.get(_key(candidate))):
             return found
     return None
@@ -58,7 +67,7 @@ def _key(words: Iterable[str]) -> str:
     return " ".join(words)
 
 
-def _words(said: str) -> list[str]:
-    text = re.sub(r"'s\b|(?<=s)'", "", fold(said).text)
+def _words(words: str) -> list[str]:
+    text = re.sub(r"'s\b|(?<=s)'", "", fold(words).text)
     whole = _WORD.findall(text.replace("_", " "))
     return whole if len(whole) > 1 or text.isascii() else _WORD.findall(_HAN_AROUND.sub(" ", text)) or whole

@@ -1,4 +1,7 @@
-"""The one entry: words to an Intent, by an LLM where one is named and by the rules otherwise or when it fails."""
+"""Translate words to an Intent: the only entry.
+
+By an LLM where one is named; by the rules otherwise, or when it fails.
+"""
 
 import re
 import unicodedata
@@ -46,9 +49,7 @@ def translate(text: str, catalogue: Catalogue, llm: LlmSettings | None = None) -
     return translate_by(text, catalogue, lambda: extract(text, catalogue, llm), translator(llm))
 
 
-def translate_by(
-    text: str, catalogue: Catalogue, reader: Callable[[], Draft], translator: TranslatorInfo
-) -> Intent:
+def translate_by(text: str, catalogue: Catalogue, reader: Callable[[], Draft], translator: TranslatorInfo) -> Intent:
     """The same by any reader of the text; where it raises an ``ExtractionError`` the rules answer."""
     if refusal := _refused(text):
         return _refusal(text, refusal)
@@ -68,22 +69,18 @@ def _refused(text: str) -> Finding | None:
         )
     if len(text) > MAX_CHARACTERS:
         words = say("intent", language, "text_too_long", length=len(text), most=MAX_CHARACTERS)
-        return Finding(
-            "text_too_long", "/text", words, suggestion=say("intent", language, "text_too_long_hint")
-        )
+        return Finding("text_too_long", "/text", words, suggestion=say("intent", language, "text_too_long_hint"))
     if unreadable := _named(text, {"Cs", "Cn", "Co"}):
-        return Finding(
-            "text_unreadable", "/text", say("intent", language, "text_unreadable", which=unreadable)
-        )
+        return Finding("text_unreadable", "/text", say("intent", language, "text_unreadable", which=unreadable))
     return None
 
 
 def _named(text: str, categories: set[str]) -> str:
     """The characters of these Unicode categories, by their code points."""
     found = dict.fromkeys(
-        one for one in text if unicodedata.category(one) in categories and one not in "\n\r\t"
+        character for character in text if unicodedata.category(character) in categories and character not in "\n\r\t"
     )
-    return ", ".join(f"U+{ord(one):04X}" for one in list(found)[:5])
+    return ", ".join(f"U+{ord(character):04X}" for character in list(found)[:5])
 
 
 def _refusal(text: str, finding: Finding) -> Intent:
@@ -130,23 +127,25 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
 def flagged(intent: Intent) -> Intent:
     """The intent with the finding of orders to the system, where its text gives some."""
     places = suspicious(intent.text)
-    if not places or any(one.code == INJECTION for one in intent.findings):
+    if not places or any(finding.code == INJECTION for finding in intent.findings):
         return intent
-    said = intent.text[places[0][0] : places[0][1]]
-    found = Finding(INJECTION, "/text", say("intent", intent.language, INJECTION), evidence=said)
+    quoted = intent.text[places[0][0] : places[0][1]]
+    found = Finding(INJECTION, "/text", say("intent", intent.language, INJECTION), evidence=quoted)
     return replace(intent, findings=(found, *intent.findings))
 
 
 def _disguises(text: str) -> bool:
     """Whether the text holds controls, or marks that turn its reading direction: it may look like another."""
-    return any(unicodedata.category(one) == "Cc" and one not in "\n\r\t" for one in text) or any(
-        unicodedata.bidirectional(one) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-        for one in text
+    return any(unicodedata.category(character) == "Cc" and character not in "\n\r\t" for character in text) or any(
+        unicodedata.bidirectional(character) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+        for character in text
     )
 
 
 def _visible(text: str) -> str:
     shown = (
-        " " if unicodedata.category(one) == "Cc" else one for one in text if unicodedata.category(one) != "Cf"
+        " " if unicodedata.category(character) == "Cc" else character
+        for character in text
+        if unicodedata.category(character) != "Cf"
     )
     return " ".join("".join(shown).split())

@@ -1,4 +1,7 @@
-"""When a window holds: at a moment by the clock on the wall, and from when to when. Pure: the time comes in."""
+"""When a window holds: at a moment by the clock on the wall, and from when to when.
+
+Pure: the time comes in.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -15,31 +18,31 @@ MOMENT = "ISO 8601, as 2026-01-05T09:30 (in the deployment's zone) or 2026-01-05
 """How a moment is written."""
 
 
-def moment(said: str, tz: str) -> datetime:
+def moment(text: str, tz: str) -> datetime:
     """A moment as people write it; without an offset it is in the zone ``tz``.
 
     Raises:
         ValueError: it is none, or far from any year of use; the message shows the form.
     """
     try:
-        parsed = datetime.fromisoformat(said.strip())
+        parsed = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError(f"{said!r} is no moment; write {MOMENT}") from None
+        raise ValueError(f"{text!r} is no moment; write {MOMENT}") from None
     if not 1970 <= parsed.year < 3000:  # arithmetic on days and zones needs room at both ends of the calendar
-        raise ValueError(f"{said!r} is before 1970 or after 2999; write {MOMENT}")
+        raise ValueError(f"{text!r} is before 1970 or after 2999; write {MOMENT}")
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=ZoneInfo(tz))
 
 
-def holds(window: Window, now: datetime, said: datetime | None = None) -> bool:
+def holds(window: Window, now: datetime, said_at: datetime | None = None) -> bool:
     """Whether a window holds at ``now`` (aware); a name says nothing by itself, except ``always``.
 
-    ``said``: when it was said, for a time from then on; that is ``now`` where it is not given.
+    ``said_at``: when it was said, for a time from then on; that is ``now`` where it is not given.
     """
     match window:
         case str():
             return window == "always"
         case FromNowWindow(duration_s):
-            return timedelta(0) <= now - (said or now) <= timedelta(seconds=duration_s)
+            return timedelta(0) <= now - (said_at or now) <= timedelta(seconds=duration_s)
         case _:
             return _on_the_wall(window, now.astimezone(ZoneInfo(window.tz)))
 
@@ -66,7 +69,10 @@ def in_force(windows: Mapping[str, Window], now: datetime) -> str:
 
 
 def minutes(start: str, end: str) -> tuple[int, int]:
-    """``HH:MM`` to ``HH:MM`` as minutes since the midnight before; an end at or before the start is the next day's."""
+    """``HH:MM`` to ``HH:MM`` as minutes since the midnight before.
+
+    An end at or before the start is the next day's.
+    """
     first, last = (int(clock[:2]) * 60 + int(clock[3:]) for clock in (start, end))
     return first, last_minute(first, last)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl.arguments import Form, spread
+from intentctl.arguments import OutputFormat, spread
 from intentctl.options import Output, Where
 from intentctl.status import failure
 
@@ -44,11 +44,9 @@ def create_key(
         str | None,
         typer.Option("--person", help="Its person, in the audit. [default: NAME]"),
     ] = None,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Whose requests it makes, with --role tenant.")
-    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Whose requests it makes, with --role tenant.")] = None,
     days: Annotated[float | None, typer.Option("--days", help="Days until it expires [never].")] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Create a key and print it. It cannot be shown again: only its hash is stored."""
     from pydantic import ValidationError
@@ -56,15 +54,15 @@ def create_key(
     from intentctl import render
     from service.documents.access import KeyRequest
 
-    said = {"name": name, "person": person, "role": role.value, "tenant": tenant, "days": days}
+    fields = {"name": name, "person": person, "role": role.value, "tenant": tenant, "days": days}
     try:
-        asked = KeyRequest.model_validate({key: value for key, value in said.items() if value is not None})
+        request = KeyRequest.model_validate({key: value for key, value in fields.items() if value is not None})
     except ValidationError as error:
         raise typer.BadParameter(
-            "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
+            "; ".join(error["msg"].removeprefix("Value error, ") for error in error.errors())
         ) from None
-    made = _service(where).create_key(asked)
-    if output is not Form.TABLE:
+    made = _service(where).create_key(request)
+    if output is not OutputFormat.TABLE:
         render.emit(made, output, ())
         return
     render.talk(f"a key for {made.name}, {made.role}; it is shown this once")
@@ -73,7 +71,7 @@ def create_key(
 
 @keys.command("list")
 @spread
-def list_keys(where: Where, output: Output = Form.TABLE) -> None:
+def list_keys(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """List keys with their people, roles and states."""
     from intentctl import render
 
@@ -86,7 +84,7 @@ def list_keys(where: Where, output: Output = Form.TABLE) -> None:
 def revoke_key(
     where: Where,
     prefix: Annotated[str, typer.Argument(help="Prefix of the key, as `keys list` shows it.")],
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Revoke a key immediately."""
     from intentctl import render
@@ -96,7 +94,7 @@ def revoke_key(
 
 
 @spread
-def whoami(where: Where, output: Output = Form.TABLE) -> None:
+def whoami(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """Show the current key, its role, and the service's clock and version."""
     from intentctl import render
 
@@ -115,11 +113,9 @@ def whoami(where: Where, output: Output = Form.TABLE) -> None:
 def list_audit(
     where: Where,
     limit: Annotated[int, typer.Option("--limit", help="How many entries.", min=1, max=500)] = 50,
-    before: Annotated[
-        int | None, typer.Option("--before", help="Entries with a lower number.", min=1)
-    ] = None,
+    before: Annotated[int | None, typer.Option("--before", help="Entries with a lower number.", min=1)] = None,
     act: Annotated[str | None, typer.Option("--act", help="Only entries of this act, as plan.apply.")] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """List audit entries, newest first."""
     from intentctl import render
@@ -127,18 +123,18 @@ def list_audit(
 
     found = _service(where).audit(AuditPage(before=before, limit=limit, act=act))
     render.emit(found, output, [_entry(entry) for entry in found.entries])
-    if found.next is not None and output is Form.TABLE:
+    if found.next is not None and output is OutputFormat.TABLE:
         render.talk(f"older ones: intentctl audit list --before {found.next}")
 
 
 @audit.command("head")
 @spread
-def audit_head(where: Where, output: Output = Form.TABLE) -> None:
+def audit_head(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """Print the end of the audit chain, to keep elsewhere and check with `audit verify --head`."""
     from intentctl import render
 
     head = _service(where).audit_head()
-    if output is not Form.TABLE:
+    if output is not OutputFormat.TABLE:
         render.emit(head, output, ())
         return
     print(head.head)
@@ -149,7 +145,7 @@ def audit_head(where: Where, output: Output = Form.TABLE) -> None:
 def verify_audit(
     where: Where,
     head: Annotated[str | None, typer.Option("--head", help="An end of the chain that you kept.")] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Verify that no entry was changed, removed, inserted or moved. Exits with 1 if one was."""
     from intentctl import render
@@ -169,9 +165,7 @@ def _about(key: "KeyDocument") -> str:
     made = f"made {render.moment(key.created_s)} by {key.created_by}"
     if key.revoked_s is not None:
         return f"{whose}; {made}; revoked {render.moment(key.revoked_s)}"
-    return f"{whose}; {made}" + (
-        f"; until {render.moment(key.expires_s)}" if key.expires_s is not None else ""
-    )
+    return f"{whose}; {made}" + (f"; until {render.moment(key.expires_s)}" if key.expires_s is not None else "")
 
 
 def _entry(entry: "EntryDocument") -> "Row":

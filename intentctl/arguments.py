@@ -26,7 +26,7 @@ def hours_of(typed: str) -> float:
     return float(match[1]) * HOURS[match[2]] if match else 0.0
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """Output format."""
 
     TABLE = "table"
@@ -46,15 +46,17 @@ class MisspeltCommandError(ValueError):
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each field of a parameter that is a dataclass; the command gets the object.
+    """The command with an option for each field of a parameter that is a dataclass.
+
+    The command gets the object.
 
     Whatever the dataclass raises for values that do not go together is raised when the command is called.
     """
     own = inspect.signature(command).parameters
     groups = {
         name: kind
-        for name, one in own.items()
-        if isinstance(kind := one.annotation, type) and is_dataclass(kind)
+        for name, parameter in own.items()
+        if isinstance(kind := parameter.annotation, type) and is_dataclass(kind)
     }
 
     @functools.wraps(command)
@@ -65,15 +67,17 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
     options = [
         option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, one in own.items()
-        for option in (inspect.signature(groups[name]).parameters.values() if name in groups else [one])
+        for name, parameter in own.items()
+        for option in (inspect.signature(groups[name]).parameters.values() if name in groups else [parameter])
     ]
     flat.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     return flat
 
 
 def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[str] = ()) -> list[str]:
-    """The arguments with ``say`` put in front where text came instead of a command; a command after options comes first.
+    """The arguments with ``say`` put in front where text came instead of a command.
+
+    A command after options comes first.
 
     ``groups`` are commands that have commands of their own.
 
@@ -97,7 +101,7 @@ def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[st
             raise MisspeltCommandError(f"{first!r} is no command; did you mean `{meant}`?")
         close = difflib.get_close_matches(first.lower(), commands, n=3, cutoff=0.7)
         if close:
-            swapped = [one for one in close if sorted(one) == sorted(first.lower())]
+            swapped = [choice for choice in close if sorted(choice) == sorted(first.lower())]
             nearest = (swapped or close)[0]
             raise MisspeltCommandError(f"{first!r} is no command; did you mean `intentctl {nearest}`?")
     return [SAY, *arguments]

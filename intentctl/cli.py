@@ -13,14 +13,14 @@ from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
     EngineName,
-    Form,
     MisspeltCommandError,
+    OutputFormat,
     route,
     spread,
 )
 from intentctl.console.command import console
 from intentctl.devices import devices
-from intentctl.options import Deployment, InSpiteOf, Look, NoInput, Now, Output, Timeout, Where, Yes
+from intentctl.options import Deployment, InSpiteOf, NoInput, Now, Output, PlanOptions, Timeout, Where, Yes
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
 
@@ -62,8 +62,8 @@ for command in (
 Text = Annotated[str, typer.Argument(help="What the service must do, in words; - reads it from stdin.")]
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         from importlib.metadata import version
 
         print(version("intentctl"))
@@ -84,7 +84,7 @@ def root(
 def say(
     where: Where,
     text: Text,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
     yes: Yes = False,
     no_input: NoInput = False,
@@ -93,7 +93,7 @@ def say(
     """Plan for TEXT, show the next 24 hours, then ask to activate it."""
     from intentctl import commands
 
-    consent = commands.Consent(yes, no_input, replaces=tuple(replace or ()))
+    consent = commands.ConsentOptions(yes, no_input, replaces=tuple(replace or ()))
     commands.say(commands.source(where, deployment), text, output, consent)
 
 
@@ -102,7 +102,7 @@ def say(
 def parse(
     where: Where,
     text: Annotated[str, typer.Argument(help="What the service must do; - reads one text per line.")],
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
     now: Now = None,
     marks: Annotated[bool, typer.Option("--marks", help="Show which words each goal took.")] = False,
@@ -121,12 +121,10 @@ def parse(
 @spread
 def amend(
     where: Where,
-    intent: Annotated[
-        str, typer.Argument(help="Id of an intent that the service keeps, or a file (- is stdin).")
-    ],
+    intent: Annotated[str, typer.Argument(help="Id of an intent that the service keeps, or a file (- is stdin).")],
     text: Annotated[str, typer.Argument(help="The follow-up: an answer, or a change.")],
     replace: Annotated[bool, typer.Option("--replace", help="TEXT replaces everything said before.")] = False,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
     now: Now = None,
 ) -> None:
@@ -147,12 +145,10 @@ def export_wish(
     where: Where,
     form: Annotated[Literal["openslo"], typer.Argument(help="What to write.")],
     text: Annotated[str | None, typer.Argument(help="A text, or the id of an intent.")] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="An intent document instead of words.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="An intent document instead of words.")] = None,
     output: Annotated[
-        Form, typer.Option("--output", "-o", help="yaml, or json with what is left out.")
-    ] = Form.YAML,
+        OutputFormat, typer.Option("--output", "-o", help="yaml, or json with what is left out.")
+    ] = OutputFormat.YAML,
     deployment: Deployment = None,
 ) -> None:
     """Export an intent as OpenSLO documents. Lists on stderr what they cannot express."""
@@ -169,7 +165,7 @@ def import_wish(
     where: Where,
     form: Annotated[Literal["openslo"], typer.Argument(help="What to read.")],  # noqa: ARG001 - there is one yet
     file: Annotated[str, typer.Argument(help="A file of OpenSLO documents; - is stdin.")],
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
 ) -> None:
     """Import OpenSLO documents as an intent. Refuses by name what an intent cannot express."""
@@ -180,11 +176,9 @@ def import_wish(
 
 @app.command()
 def explain(
-    topic: Annotated[
-        str | None, typer.Argument(help="metric, stat, window, ... [default: all topics]")
-    ] = None,
+    topic: Annotated[str | None, typer.Argument(help="metric, stat, window, ... [default: all topics]")] = None,
     entry: Annotated[str | None, typer.Argument(help="One entry of the topic, as ttft.")] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """List the known words, with examples in English and Chinese."""
     from intentctl import explain as explained
@@ -201,11 +195,11 @@ def explain(
 @spread
 def plan(
     where: Where,
-    look: Look,
+    look: PlanOptions,
     text: Annotated[
         str | None, typer.Argument(help="What the service must do, in words; - reads it from stdin.")
     ] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 3 when the plan changes something.")
@@ -217,20 +211,23 @@ def plan(
     if (text is None) == (look.target is None):
         raise typer.BadParameter("plan: say what is wanted in words, or name a --target")
     made = commands.plan(commands.source(where, deployment), text, output, look)
-    if detailed_exitcode and any(one.changes for one in made):
+    if detailed_exitcode and any(plan.changes for plan in made):
         raise typer.Exit(Exit.CHANGES_PENDING)
 
 
 Topology = Annotated[str, typer.Option("--topology", help="In text form, such as A100x4@fp16.")]
 Model = Annotated[str, typer.Option("--model", help="A common model's name, or the path of a config.json.")]
 Printed = Annotated[
-    Form, typer.Option("--format", "-o", help="Output format; here --output is the number of tokens.")
+    OutputFormat, typer.Option("--format", "-o", help="Output format; here --output is the number of tokens.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What a topology is asked to serve: requests that are all alike, and one of three ways in which they come."""
+class LoadOptions:
+    """What a topology is asked to serve.
+
+    Requests that are all alike, and one of three ways in which they come.
+    """
 
     input_tokens: Annotated[int, typer.Option("--input", help="Tokens of a prompt.", min=1)]
     output_tokens: Annotated[int, typer.Option("--output", help="Tokens of an answer.", min=1)]
@@ -241,13 +238,13 @@ class Load:
     ] = None
 
     def __post_init__(self) -> None:
-        if sum(one is not None for one in (self.batch, self.rate, self.concurrency)) != 1:
+        if sum(option is not None for option in (self.batch, self.rate, self.concurrency)) != 1:
             raise typer.BadParameter("say one of --batch, --rate and --concurrency")
 
 
 @app.command()
 @spread
-def predict(topology: Topology, model: Model, load: Load, form: Printed = Form.TABLE) -> None:
+def predict(topology: Topology, model: Model, load: LoadOptions, form: Printed = OutputFormat.TABLE) -> None:
     """Predict TTFT, TPOT, E2E and throughput of a topology; needs no service and no deployment file."""
     from intentctl import predict as predicting
     from intentctl import render
@@ -263,7 +260,7 @@ def simulate(
     trace: Annotated[Path, typer.Option("--trace", help="Azure CSV, Mooncake JSON lines, or a plain CSV.")],
     topology: Topology,
     model: Model,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Replay a trace against a topology in virtual time."""
     from intentctl import predict as predicting
@@ -278,9 +275,7 @@ def simulate(
 @spread
 def profile(
     where: Where,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the profile here; a new .yaml file.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the profile here; a new .yaml file.")] = None,
     like: Annotated[
         str | None,
         typer.Option("--like", help="Start from this profile (name, kind or file), not the service's own."),
@@ -291,7 +286,7 @@ def profile(
     rounds: Annotated[
         int, typer.Option("--rounds", help="How often each step is measured, after a warm-up.", min=1)
     ] = 3,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Measure the running engine's steps and fit a profile to them. Takes a minute or more.
 
@@ -301,7 +296,7 @@ def profile(
     from intentctl import profile as profiling
     from intentctl.steps import Design
 
-    profiling.run(commands.service(where), output, out, profiling.Asked(model, like), Design(rounds=rounds))
+    profiling.run(commands.service(where), output, out, profiling.ProfileOptions(model, like), Design(rounds=rounds))
 
 
 @app.command()
@@ -310,7 +305,7 @@ def apply(
     where: Where,
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
     in_spite_of: InSpiteOf,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     yes: Yes = False,
     no_input: NoInput = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would do, no more.")] = False,
@@ -323,7 +318,7 @@ def apply(
     if dry_run:
         operations.preflight(service, plan_id, output)
         return
-    commands.apply(service, plan_id, output, commands.Consent(yes, no_input, in_spite_of.codes), timeout)
+    commands.apply(service, plan_id, output, commands.ConsentOptions(yes, no_input, in_spite_of.codes), timeout)
 
 
 @app.command()
@@ -334,7 +329,7 @@ def get(
         str | None,
         typer.Argument(help="An id, or plans, operations or intents for a list. [default: the topology]"),
     ] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running and show changes.")] = False,
 ) -> None:
     """Show the topology, a plan or an operation, or list plans, operations or intents."""
@@ -363,11 +358,9 @@ def serve(
 
 @app.command()
 def demo(
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
-    engine: Annotated[
-        EngineName | None, typer.Option("--engine", help="Run this engine's example. [torch]")
-    ] = None,
+    engine: Annotated[EngineName | None, typer.Option("--engine", help="Run this engine's example. [torch]")] = None,
     day: Annotated[
         bool,
         typer.Option("--day", help="Run a day in minutes: the controller switches, and rescues a surprise."),
@@ -391,7 +384,7 @@ def demo(
     run(output, deployment or example(engine or EngineName.TORCH))
 
 
-def _day(output: Form, *, statics: bool, others: list[object], is_day: bool, is_surge: bool) -> None:
+def _day(output: OutputFormat, *, statics: bool, others: list[object], is_day: bool, is_surge: bool) -> None:
     if is_day == is_surge or (statics and is_surge) or any(other is not None for other in others):
         raise typer.BadParameter(
             "--day and --surge are demos of their own, and --statics goes with --day; leave the others out"
@@ -408,11 +401,9 @@ def _day(output: Form, *, statics: bool, others: list[object], is_day: bool, is_
 @spread
 def doctor(
     where: Where,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
-    of_hosts: Annotated[
-        bool, typer.Option("--hosts", help="Check each host of the deployment file instead.")
-    ] = False,
+    of_hosts: Annotated[bool, typer.Option("--hosts", help="Check each host of the deployment file instead.")] = False,
 ) -> None:
     """Check that this machine can run the service."""
     from intentctl.doctor import run, run_hosts
@@ -427,17 +418,13 @@ def doctor(
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    commands = [
-        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
-    ]
+    commands = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
     groups = [group.name for group in app.registered_groups if group.name]
     if sys.stdin is None:  # closed: nothing can be read, and nobody asked
         sys.stdin = io.TextIOWrapper(io.BytesIO())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal that cannot show a character ends nothing
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character ends nothing
     try:
         app(args=route(sys.argv[1:], commands, groups), prog_name="intentctl")
     except MisspeltCommandError as error:

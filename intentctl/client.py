@@ -27,10 +27,10 @@ Body = BaseModel | Mapping[str, object]
 _SLOT = re.compile(r"{(\w+)}")
 
 
-def _over_http(
-    of: Callable[Concatenate[Operator, P], Answer], call: str
-) -> Callable[Concatenate["Client", P], Answer]:
-    """A method of the protocol as a call with the method, and at the path, that are named; braces hold arguments.
+def _over_http(of: Callable[Concatenate[Operator, P], Answer], call: str) -> Callable[Concatenate["Client", P], Answer]:
+    """A method of the protocol as a call with the method, and at the path, that are named.
+
+    Braces hold arguments.
 
     The other arguments are the query of a GET and the body of a POST: one document, or values by their names.
     """
@@ -40,12 +40,12 @@ def _over_http(
     def ask(self: "Client", /, *arguments: P.args, **named: P.kwargs) -> Answer:
         bound = signature.bind(self, *arguments, **named)
         bound.apply_defaults()
-        said = {name: value for name, value in bound.arguments.items() if value is not self}
-        place = path.format(**{name: _quoted(said.pop(name)) for name in _SLOT.findall(path)})
-        document = next((value for value in said.values() if isinstance(value, BaseModel)), None)
+        fields = {name: value for name, value in bound.arguments.items() if value is not self}
+        place = path.format(**{name: _quoted(fields.pop(name)) for name in _SLOT.findall(path)})
+        document = next((value for value in fields.values() if isinstance(value, BaseModel)), None)
         if method == "POST":
-            return self._read(kind, method, place, document or said or None)
-        wanted = said if document is None else document.model_dump(mode="json")
+            return self._read(kind, method, place, document or fields or None)
+        wanted = fields if document is None else document.model_dump(mode="json")
         query = urlencode({name: value for name, value in wanted.items() if value is not None})
         return self._read(kind, method, f"{place}?{query}" if query else place)
 
@@ -120,9 +120,9 @@ class Client:
         """
         return self._read(docs.Readiness, "GET", "/readyz")
 
-    def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
+    def agenda(self, request: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
         """As the protocol says."""
-        return self._agenda(asked) if isinstance(asked, docs.AgendaQuery) else self._preview(asked)
+        return self._agenda(request) if isinstance(request, docs.AgendaQuery) else self._preview(request)
 
     _agenda = _over_http(Operator.agenda, "GET /v1/agenda")
     _preview = _over_http(Operator.agenda, "POST /v1/agenda:preview")
@@ -184,8 +184,8 @@ class Client:
             raise self._no_service(error) from None
 
     def _call(self, method: str, path: str, body: Body | None) -> bytes:
-        said = body.model_dump(exclude_unset=True) if isinstance(body, BaseModel) else body
-        data = None if said is None else json.dumps(said).encode()
+        fields = body.model_dump(exclude_unset=True) if isinstance(body, BaseModel) else body
+        data = None if fields is None else json.dumps(fields).encode()
         headers = self._sent | ({"Content-Type": "application/json"} if body is not None else {})
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - scheme checked above
         with self._open(request, self._timeout_s) as response:
@@ -197,9 +197,7 @@ class Client:
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
         except TimeoutError:
-            raise ServiceError(
-                docs.Code.TIMED_OUT, f"{self.url} did not answer within {timeout_s} s"
-            ) from None
+            raise ServiceError(docs.Code.TIMED_OUT, f"{self.url} did not answer within {timeout_s} s") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise ServiceError(
@@ -219,10 +217,8 @@ class Client:
             return self._no_service(f"{error.code} {error.reason}")
 
     def _no_service(self, found: object) -> ServiceError:
-        said = found.errors()[0]["msg"] if isinstance(found, ValidationError) else found
-        message = (
-            f"{self.url} answers, but not as an intentctl service of this version ({said}); check --server"
-        )
+        reason = found.errors()[0]["msg"] if isinstance(found, ValidationError) else found
+        message = f"{self.url} answers, but not as an intentctl service of this version ({reason}); check --server"
         return ServiceError(docs.Code.INTERNAL, message)
 
 

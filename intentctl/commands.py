@@ -1,4 +1,7 @@
-"""What the commands do: find who answers, say what was understood, ask before applying, follow the switch."""
+"""What the commands do.
+
+Find who answers, say what was understood, ask before applying, follow the switch.
+"""
 
 import re
 import sys
@@ -11,12 +14,12 @@ from pydantic import ValidationError
 
 from intent.models import Intent, Outcome
 from intentctl import lists, render
-from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, Form
+from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, OutputFormat
 from intentctl.client import Client
-from intentctl.credentials import ADMIN_KEY_FILE, DEFAULT_SERVER, Place, key_for
+from intentctl.credentials import ADMIN_KEY_FILE, DEFAULT_SERVER, ServerAddress, key_for
 from intentctl.lines import MAX_LINE_BYTES, texts
 from intentctl.local import EXAMPLE, from_file
-from intentctl.options import Look
+from intentctl.options import PlanOptions
 from intentctl.status import failure
 from intentctl.visible import visible
 from service import documents as docs
@@ -27,7 +30,7 @@ _KEPT = re.compile(r"intent-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class Consent:
+class ConsentOptions:
     """How a person says yes."""
 
     given: bool
@@ -38,13 +41,13 @@ class Consent:
     """Active intents that what is said takes the place of."""
 
 
-def service(place: Place) -> Client:
+def service(place: ServerAddress) -> Client:
     """The service at a place; nothing is asked of it yet."""
     url = place.server or DEFAULT_SERVER
     return Client(url, key_for(url, place.key_file))
 
 
-def source(place: Place, deployment: Path | None) -> Operator:
+def source(place: ServerAddress, deployment: Path | None) -> Operator:
     """Who answers: a deployment file that was named, else the service, else the example in this process."""
     if deployment is not None:
         render.talk(f"working in this process with {deployment}; nothing can be applied")
@@ -58,26 +61,28 @@ def source(place: Place, deployment: Path | None) -> Operator:
     return from_file(EXAMPLE)
 
 
-def parse(source: Operator, text: str, form: Form, now: str | None, marks: bool = False) -> None:
+def parse(source: Operator, text: str, form: OutputFormat, now: str | None, marks: bool = False) -> None:
     """Read back what was understood; for ``-`` of every line of standard input, whatever each comes to.
 
     Raises:
         CommandError: the outcome of the one text is not ok.
     """
     if text == "-":
-        for said in texts(sys.stdin.buffer):
-            intent = source.translate(said, now)
+        for line in texts(sys.stdin.buffer):
+            intent = source.translate(line, now)
             render.emit_next(intent, form, render.intent_rows(intent))
         return
     intent = source.translate(text, now)
-    if marks and form is Form.TABLE:
+    if marks and form is OutputFormat.TABLE:
         print(*render.mark_lines(intent), sep="\n")
     render.emit(intent, form, render.intent_rows(intent))
     check_outcome(intent)
 
 
-def plan(source: Operator, text: str | None, form: Form, look: Look) -> tuple[docs.PlanDocument, ...]:
-    """Read back, plan for a text or else the target, and show the plans; simulated or drawn where that was asked for.
+def plan(source: Operator, text: str | None, form: OutputFormat, look: PlanOptions) -> tuple[docs.PlanDocument, ...]:
+    """Read back, plan for a text or else the target, and show the plans.
+
+    Simulated or drawn where that was asked for.
 
     Raises:
         CommandError: the outcome is not ok, or the picture cannot be written.
@@ -89,9 +94,7 @@ def plan(source: Operator, text: str | None, form: Form, look: Look) -> tuple[do
         check_name(look.plot)
     when, model = look.when, look.model
     answer = (
-        make_plan(source, text, form, when=when, model=model)
-        if text is not None
-        else _plan_to_target(source, look)
+        make_plan(source, text, form, when=when, model=model) if text is not None else _plan_to_target(source, look)
     )
     if look.plot and len(answer.plans) > 1:
         names = ", ".join(made.model for made in answer.plans)
@@ -105,13 +108,13 @@ def plan(source: Operator, text: str | None, form: Form, look: Look) -> tuple[do
     return answer.plans
 
 
-def _plan_to_target(source: Operator, look: Look) -> docs.PlanAnswer:
-    said = {"target": look.target, "model": look.model, **look.when.model_dump(exclude_unset=True)}
+def _plan_to_target(source: Operator, look: PlanOptions) -> docs.PlanAnswer:
+    fields = {"target": look.target, "model": look.model, **look.when.model_dump(exclude_unset=True)}
     try:
-        asked = docs.PlanRequest.model_validate(said)
+        request = docs.PlanRequest.model_validate(fields)
     except ValidationError as error:
         raise failure("error", f"--target: {error.errors()[0]['msg']}") from None
-    return source.plan(asked)
+    return source.plan(request)
 
 
 def _draw(found: docs.FrontiersDocument, made: docs.PlanDocument, path: Path) -> None:
@@ -125,13 +128,15 @@ def _draw(found: docs.FrontiersDocument, made: docs.PlanDocument, path: Path) ->
 def make_plan(
     source: Operator,
     text: str,
-    form: Form,
-    consent: Consent | None = None,
+    form: OutputFormat,
+    consent: ConsentOptions | None = None,
     *,
     when: docs.When | None = None,
     model: str | None = None,
 ) -> docs.PlanAnswer:
-    """Outcome, intent and plans; for people the read-back is shown at once, for programs only what went wrong.
+    """Outcome, intent and plans.
+
+    For people the read-back is shown at once, for programs only what went wrong.
 
     With ``consent`` a question is put to the person at the terminal, until it is answered.
 
@@ -141,14 +146,14 @@ def make_plan(
     """
     when = when or docs.When()
     intent, kept = intent_of(source, text, when.now), text if is_kept(text) else None
-    if form is Form.TABLE:
+    if form is OutputFormat.TABLE:
         render.grid(render.intent_rows(intent))
     if intent.outcome is Outcome.CLARIFY and not is_kept(text) and source.serves:
         kept = source.keep(intent.text).id
     while intent.outcome is Outcome.CLARIFY and consent is not None and can_ask(consent):
         intent = _answered(source, intent, kept)
         render.grid(render.intent_rows(intent))
-    if form is not Form.TABLE and intent.outcome is not Outcome.OK:
+    if form is not OutputFormat.TABLE and intent.outcome is not Outcome.OK:
         render.emit({"outcome": intent.outcome, "intent": intent, "plan": None, "intent_id": kept}, form, [])
     check_outcome(intent, kept)
     wish = {"intent_id": kept} if kept is not None and source.serves else {"intent": intent}
@@ -161,7 +166,7 @@ def make_plan(
     return answer
 
 
-def can_ask(consent: Consent) -> bool:
+def can_ask(consent: ConsentOptions) -> bool:
     """Whether there is a person to ask."""
     return not consent.never_ask and sys.stdin.isatty()
 
@@ -187,7 +192,7 @@ def _answered(source: Operator, intent: Intent, kept: str | None) -> Intent:
         return intent
 
 
-def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
+def say(source: Operator, text: str, form: OutputFormat, consent: ConsentOptions) -> None:
     """Plan for a text; if a person says yes, apply an act, or keep a promise from now on.
 
     Raises:
@@ -197,25 +202,25 @@ def say(source: Operator, text: str, form: Form, consent: Consent) -> None:
     from intentctl import keeping
 
     answer = make_plan(source, text, form, consent)
-    if form is Form.TABLE:
+    if form is OutputFormat.TABLE:
         render.grid(render.plans_rows(answer.plans))
-    said = keeping.Said(answer.intent)
+    outcome = keeping.TextOutcome(answer.intent)
     try:
         if any(plan.kind == "promise" for plan in answer.plans):
-            keeping.keep(source, answer.plans, form, consent, said)
+            keeping.keep(source, answer.plans, form, consent, outcome)
         else:
             changing = [plan for plan in answer.plans if plan.changes]
-            said.operations = _switch(source, changing, consent, SWITCH_TIMEOUT_S)
+            outcome.operations = _switch(source, changing, consent, SWITCH_TIMEOUT_S)
     finally:
-        operations = said.operations
+        operations = outcome.operations
         rows = [row for operation in operations for row in render.operation_rows(operation)]
-        one = operations[0] if len(operations) == 1 else None
-        document = {**answer.model_dump(mode="json"), "operation": one, "operations": operations}
-        render.emit({**document, "promise": said.promise, "agenda": said.agenda}, form, rows)
+        operation = operations[0] if len(operations) == 1 else None
+        document = {**answer.model_dump(mode="json"), "operation": operation, "operations": operations}
+        render.emit({**document, "promise": outcome.promise, "agenda": outcome.agenda}, form, rows)
     _check_operations(operations)
 
 
-def apply(service: Operator, plan_id: str, form: Form, consent: Consent, timeout_s: float) -> None:
+def apply(service: Operator, plan_id: str, form: OutputFormat, consent: ConsentOptions, timeout_s: float) -> None:
     """Ask, switch, and show what happened.
 
     Raises:
@@ -228,7 +233,7 @@ def apply(service: Operator, plan_id: str, form: Form, consent: Consent, timeout
 
 
 def _switch(
-    source: Operator, plans: Sequence[docs.PlanDocument], consent: Consent, timeout_s: float
+    source: Operator, plans: Sequence[docs.PlanDocument], consent: ConsentOptions, timeout_s: float
 ) -> list[docs.OperationDocument]:
     """The operations of plans for different models at their ends; they run at the same time."""
     if plans and not source.serves:
@@ -249,7 +254,7 @@ def _switch(
 
 
 def approve(
-    service: Operator, plan_id: str, form: Form, consent: Consent, *, minutes: float, note: str
+    service: Operator, plan_id: str, form: OutputFormat, consent: ConsentOptions, *, minutes: float, note: str
 ) -> None:
     """Show a plan, ask, and say yes to what was shown.
 
@@ -258,17 +263,17 @@ def approve(
         ServiceError: the service refused.
     """
     plan = service.saved_plan(plan_id)
-    if form is Form.TABLE:
+    if form is OutputFormat.TABLE:
         render.talk_rows(render.plan_rows(plan))
     seen = acknowledged(plan, consent)
     _ask(plan, consent, "Approve")
-    asked = docs.ApproveRequest(
+    request = docs.ApproveRequest(
         digest=plan.digest, minutes=minutes, acknowledge=[*seen, *sorted(consent.to)], note=note
     )
-    _emit_approval(service.approve(plan_id, asked), form)
+    _emit_approval(service.approve(plan_id, request), form)
 
 
-def reject(service: Operator, plan_id: str, form: Form, note: str, for_s: float | None) -> None:
+def reject(service: Operator, plan_id: str, form: OutputFormat, note: str, for_s: float | None) -> None:
     """Say no to a plan.
 
     Raises:
@@ -277,14 +282,12 @@ def reject(service: Operator, plan_id: str, form: Form, note: str, for_s: float 
     _emit_approval(service.reject(plan_id, docs.RejectRequest(note=note, for_s=for_s)), form)
 
 
-def _emit_approval(approval: docs.ApprovalDocument, form: Form) -> None:
+def _emit_approval(approval: docs.ApprovalDocument, form: OutputFormat) -> None:
     until = "" if approval.until_s is None else f" until {render.moment(approval.until_s)}"
     render.emit(approval, form, [(approval.plan_id, f"{approval.verdict} by {approval.by}{until}")])
 
 
-def to_its_end(
-    source: Operator, operation: docs.OperationDocument, timeout_s: float
-) -> docs.OperationDocument:
+def to_its_end(source: Operator, operation: docs.OperationDocument, timeout_s: float) -> docs.OperationDocument:
     """An operation when it is done, shown until then."""
     with render.switch_progress() as progress:
         for state in follow(source, operation.id, timeout_s):
@@ -319,7 +322,7 @@ def _check_operations(operations: Sequence[docs.OperationDocument]) -> None:
             raise ServiceError.answered(operation.error)
 
 
-def get(service: Operator, name: str | None, form: Form) -> None:
+def get(service: Operator, name: str | None, form: OutputFormat) -> None:
     """Show the topology, an operation, an intent or a plan."""
     if name is None:
         found = service.models()
@@ -348,9 +351,7 @@ def serve(deployment: Path | None, **overrides: object) -> None:
     def announce(url: str) -> None:
         key = settings.folder / ADMIN_KEY_FILE
         if key.is_file() and settings.log_format == "text":  # among JSON lines nothing else may stand
-            render.talk(
-                f"an administrator's key is in {key}: intentctl --key-file, or Authorization: Bearer KEY"
-            )
+            render.talk(f"an administrator's key is in {key}: intentctl --key-file, or Authorization: Bearer KEY")
         print(url, flush=True)
 
     run(deployment or EXAMPLE, settings, announce)
@@ -364,7 +365,10 @@ def _read(text: str) -> str:
 
 
 def intent_of(source: Operator, text: str, now: str | None = None) -> Intent:
-    """The intent of words, at the present or the clock given, or of the id of an intent that the service keeps."""
+    """The intent of words, or of the id of an intent that the service keeps.
+
+    Words are read at the present or the clock given.
+    """
     if is_kept(text) and source.serves:
         return source.intent(text).intent
     return source.translate(_read(text), now)
@@ -400,34 +404,36 @@ def _how_to_answer(kept: str | None) -> str:
     )
 
 
-def acknowledged(plan: docs.PlanDocument, consent: Consent) -> list[str]:
+def acknowledged(plan: docs.PlanDocument, consent: ConsentOptions) -> list[str]:
     """The codes of findings that a person has seen just now; ``--yes`` is no person.
 
     Raises:
         CommandError: nobody can be asked, or nobody said yes.
     """
     for finding in plan.to_acknowledge:
-        said = f"{finding.message} ({visible(repr(finding.evidence))})"
+        notice = f"{finding.message} ({visible(repr(finding.evidence))})"
         if not can_ask(consent):
             raise failure(
                 "finding_not_acknowledged",
-                f"{plan.id} was not applied: {said} A person has to see this; --yes does not say so. "
+                f"{plan.id} was not applied: {notice} A person has to see this; --yes does not say so. "
                 f"At a terminal: intentctl apply {plan.id}",
             )
-        if not says_yes(f"{said}\nApply what else was said? [y/N] "):
+        if not says_yes(f"{notice}\nApply what else was said? [y/N] "):
             raise failure("finding_not_acknowledged", f"{plan.id} was not applied")
     return sorted({finding.code for finding in plan.to_acknowledge})
 
 
-def _ask(plan: docs.PlanDocument, consent: Consent, what: str = "Apply") -> None:
+def _ask(plan: docs.PlanDocument, consent: ConsentOptions, what: str = "Apply") -> None:
     done = {"Apply": "applied", "Approve": "approved"}[what]
     shapes = " to ".join(topology.shape for topology in (plan.now, plan.target) if topology)
     question = f"{what} {plan.id} ({visible(shapes)})?"
     refuse_unasked(consent, question, f"{plan.id} was not {done}", f"intentctl {what.lower()} {plan.id}")
 
 
-def refuse_unasked(consent: Consent, question: str, otherwise: str, later: str) -> None:
-    """Ask, unless a yes was given; ``otherwise`` says what was not done without one, ``later`` what would do it.
+def refuse_unasked(consent: ConsentOptions, question: str, otherwise: str, later: str) -> None:
+    """Ask, unless a yes was given.
+
+    ``otherwise`` says what was not done without one, ``later`` what would do it.
 
     Raises:
         CommandError: nobody can be asked, or nobody said yes.

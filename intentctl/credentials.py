@@ -1,4 +1,7 @@
-"""Which key goes with a request: one that was named, that of the environment, or the one that a service here wrote."""
+"""Which key goes with a request.
+
+One that was named, that of the environment, or the one that a service here wrote.
+"""
 
 import ipaddress
 import sys
@@ -15,7 +18,7 @@ ADMIN_KEY_FILE = "admin.key"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerAddress:
     """A service, and what is to be shown to it."""
 
     server: str | None = None

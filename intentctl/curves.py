@@ -1,4 +1,6 @@
-"""What is worth drawing, as plain data: latency against load, throughput against the split of layers, predicted against measured.
+"""What is worth drawing, as plain data.
+
+Latency against load, throughput against the split of layers, predicted against measured.
 
 Units are seconds, requests per second and tokens per second; ``intentctl.plots`` draws it and adds nothing.
 """
@@ -23,7 +25,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class GuideLine:
     """A line to compare with: what a goal allows, or the rate of the workload."""
 
     axis: Literal["ttft_s", "tpot_s", "rate_rps"]
@@ -34,15 +36,15 @@ class Bound:
 
 def frontiers(found: "FrontiersDocument") -> list[Curve]:
     """The curves of a plan, as the service computes them."""
-    return [Curve(**one.model_dump(exclude={"topology"})) for one in found.curves]
+    return [Curve(**curve.model_dump(exclude={"topology"})) for curve in found.curves]
 
 
-def bounds(plan: "PlanDocument", rate_rps: float) -> list[Bound]:
+def bounds(plan: "PlanDocument", rate_rps: float) -> list[GuideLine]:
     """The rate of a plan's workload, and its goals for P99 TTFT and TPOT."""
     axes: dict[str, Literal["ttft_s", "tpot_s"]] = {"p99 TTFT <=": "ttft_s", "p99 TPOT <=": "tpot_s"}
     goals = [
-        Bound(axes[margin.goal[:11]], margin.bound, margin.goal)
+        GuideLine(axes[margin.goal[:11]], margin.bound, margin.goal)
         for margin in plan.margins
         if margin.goal[:11] in axes
     ]
-    return [Bound("rate_rps", rate_rps, f"the workload: {rate_rps:g} requests/s"), *goals]
+    return [GuideLine("rate_rps", rate_rps, f"the workload: {rate_rps:g} requests/s"), *goals]

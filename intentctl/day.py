@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intentctl import render
-from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
+from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, OutputFormat
 from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.demo import LOGPROB_TOLERANCE, started_service
@@ -24,7 +24,7 @@ from intentctl.local import EXAMPLES
 from intentctl.measure import difference
 from intentctl.render import Document
 from intentctl.status import failure
-from intentctl.streams import Load, Recording, inference_at
+from intentctl.streams import BackgroundLoad, Recording, inference_at
 from service.documents.plans import PlanRequest
 from service.documents.promises import ActivateRequest, ControlRequest, OutcomeDocument, ReportQuery
 from service.errors import ServiceError
@@ -121,15 +121,13 @@ class Day:
         while at_s < self.end_s:
             part = self.part_at(at_s)
             yield at_s, part.burst
-            at_s = min([at_s + part.every_s, *(one.begins_s for one in self.parts if one.begins_s > at_s)])
+            at_s = min([at_s + part.every_s, *(part.begins_s for part in self.parts if part.begins_s > at_s)])
 
 
 def usual(now: datetime) -> Day:
     """A night that is long enough, a peak, a calm minute, a surprise."""
     peak = (now + timedelta(seconds=LEAST_NIGHT_S + 60)).replace(second=0, microsecond=0)
-    night_s, peak_s, off_peak_s, surprise_s = (
-        (peak + minutes * MINUTE).timestamp() for minutes in (-5, 0, 1, 2)
-    )
+    night_s, peak_s, off_peak_s, surprise_s = ((peak + minutes * MINUTE).timestamp() for minutes in (-5, 0, 1, 2))
     return Day(
         (
             Goal("keep P95 TTFT < 1 s at peak", ("peak",), 1.0),
@@ -205,8 +203,13 @@ class Lived:
         return sum(met) / len(met) if met else 0.0
 
     def _met(self, goal: Goal, bound_s: float) -> list[bool]:
-        asked = [one for one in self.recordings if self.day.part_at(one.asked_s).window in goal.windows]
-        return [bool(one.arrivals_s) and one.arrivals_s[0] - one.asked_s <= bound_s for one in asked]
+        recordings = [
+            recording for recording in self.recordings if self.day.part_at(recording.asked_s).window in goal.windows
+        ]
+        return [
+            bool(recording.arrivals_s) and recording.arrivals_s[0] - recording.asked_s <= bound_s
+            for recording in recordings
+        ]
 
     def _time(self, windows: Sequence[str]) -> float:
         ends_s = [*(part.begins_s for part in self.day.parts[1:]), self.day.end_s]
@@ -225,7 +228,7 @@ class Lived:
         return small / sum(last - first for first, last in spans)
 
 
-def run(form: Form, *, statics: bool) -> None:
+def run(form: OutputFormat, *, statics: bool) -> None:
     """Live a day and report; with ``statics`` once more on each topology alone.
 
     Raises:
@@ -245,7 +248,7 @@ def run(form: Form, *, statics: bool) -> None:
     _tell(form, lived, alone)
 
 
-def run_surge(form: Form) -> None:
+def run_surge(form: OutputFormat) -> None:
     """Live a surge with the controller off, then the same requests with it, and report.
 
     Raises:
@@ -261,12 +264,12 @@ def run_surge(form: Form) -> None:
     _tell(form, lived, {SMALLEST: alone})
 
 
-def _tell(form: Form, lived: Lived, alone: Mapping[str, Lived]) -> None:
+def _tell(form: OutputFormat, lived: Lived, alone: Mapping[str, Lived]) -> None:
     """Report a day, and the same one on each topology alone."""
     document = report(lived)
     if alone:
-        document["static"] = {topology: one.attainment() for topology, one in alone.items()}
-        document["static_over_bound"] = {topology: one.over_bound() for topology, one in alone.items()}
+        document["static"] = {topology: lived.attainment() for topology, lived in alone.items()}
+        document["static_over_bound"] = {topology: lived.over_bound() for topology, lived in alone.items()}
     render.emit(document, form, report_rows(document))
     if document["streams_equal"] != document["streams"] or document["tokens_lost"]:
         raise failure("error", "a stream differs from the same request on a service that nobody switches")
@@ -284,7 +287,10 @@ def _service(deployment: str) -> Iterator[Client]:
 
 
 def _lived(client: Client, begin: Callable[[], Day], topology: str | None, *, is_kept: bool) -> Lived:
-    """A day that begins on a topology (None: on the one that runs): kept by the controller, or with the controller off."""
+    """A day that begins on a topology (None: on the one that runs).
+
+    Kept by the controller, or with the controller off.
+    """
     if topology:
         _switch_to(client, topology)
     if not is_kept:
@@ -311,8 +317,8 @@ async def _burst_s(client: Client) -> float:
     async with inference_at(client.url, client.key) as openai:
         began_s = time.time()
         for _ in range(BURSTS_MEASURED):
-            recordings = await Load(openai, "counting", prompts()[:SURGE_BURST], ANSWER_TOKENS).finish()
-            if errors := [one.error for one in recordings if one.error]:
+            recordings = await BackgroundLoad(openai, "counting", prompts()[:SURGE_BURST], ANSWER_TOKENS).finish()
+            if errors := [recording.error for recording in recordings if recording.error]:
                 raise failure("error", f"the service did not answer: {errors[0]}")
         return (time.time() - began_s) / BURSTS_MEASURED
 
@@ -329,7 +335,7 @@ async def _session(client: Client, lived: Lived, *, compared: bool) -> Lived:
         lived.outcomes = (await asyncio.to_thread(client.report, ReportQuery(hours=1))).switches
         if compared:
             await asyncio.to_thread(client.set_control, ControlRequest(paused=True))
-            lived.references = await Load(openai, "counting", prompts(), ANSWER_TOKENS).finish()
+            lived.references = await BackgroundLoad(openai, "counting", prompts(), ANSWER_TOKENS).finish()
     return lived
 
 
@@ -343,12 +349,12 @@ def prompts() -> list[list[int]]:
 
 async def _ask(openai: "AsyncOpenAI", lived: Lived) -> None:
     """Requests as the day has them, until all have ended."""
-    loads, known, asked = list[Load](), prompts(), 0
+    loads, known, count = list[BackgroundLoad](), prompts(), 0
     for at_s, burst in lived.day.arrivals(time.time()):
         await asyncio.sleep(max(0.0, at_s - time.time()))
-        chosen = [known[(asked + number) % PROMPTS] for number in range(burst)]
-        asked += burst
-        loads.append(Load(openai, "counting", chosen, ANSWER_TOKENS))
+        chosen = [known[(count + number) % PROMPTS] for number in range(burst)]
+        count += burst
+        loads.append(BackgroundLoad(openai, "counting", chosen, ANSWER_TOKENS))
     for load in loads:
         lived.recordings += await load.finish()
 
@@ -360,26 +366,26 @@ async def _watch(client: Client, lived: Lived) -> None:
         devices = len(state.topology.devices)
         if not lived.ran or lived.ran[-1][1] != devices:
             lived.ran.append((time.time() if lived.ran else lived.begins_s, devices))
-            render.talk(
-                f"{datetime.now(UTC):%H:%M:%S} runs as {state.topology.shape}, because of {state.origin}"
-            )
+            render.talk(f"{datetime.now(UTC):%H:%M:%S} runs as {state.topology.shape}, because of {state.origin}")
         await asyncio.sleep(0.25)
 
 
 def report(lived: Lived) -> Document:
     """The day as one document. Pure."""
-    known = {tuple(one.prompt): one for one in lived.references}
-    differences = [difference(one.stream(), known[tuple(one.prompt)].stream()) for one in lived.recordings]
-    equal = [one.tokens_equal and one.worst_logprob <= LOGPROB_TOLERANCE for one in differences]
+    known = {tuple(reference.prompt): reference for reference in lived.references}
+    differences = [
+        difference(recording.stream(), known[tuple(recording.prompt)].stream()) for recording in lived.recordings
+    ]
+    equal = [difference.tokens_equal and difference.worst_logprob <= LOGPROB_TOLERANCE for difference in differences]
     return {
         "streams": len(lived.recordings),
         "streams_equal": sum(equal),
-        "tokens_lost": sum(one.lost for one in differences),
-        "tokens_duplicated": sum(one.duplicated for one in differences),
-        "switches": [_switch(one, lived.day) for one in lived.outcomes if one.at_s >= lived.begins_s],
+        "tokens_lost": sum(difference.lost for difference in differences),
+        "tokens_duplicated": sum(difference.duplicated for difference in differences),
+        "switches": [_switch(outcome, lived.day) for outcome in lived.outcomes if outcome.at_s >= lived.begins_s],
         "attainment": lived.attainment(),
         "over_bound": lived.over_bound(),
-        "errors": [one.error for one in lived.recordings if one.error],
+        "errors": [recording.error for recording in lived.recordings if recording.error],
     }
 
 
@@ -401,13 +407,13 @@ def _switch(outcome: OutcomeDocument, day: Day) -> Document:
 def report_rows(document: Document) -> list[render.Row]:
     """The day for people."""
     rows: list[render.Row] = []
-    for one in document["switches"]:
-        stop = "" if one["stop_ms"] is None else f"; stood still {one['stop_ms']} ms"
-        when = f"{one['after_peak_begins_s']:+.1f} s of peak"
+    for switch in document["switches"]:
+        stop = "" if switch["stop_ms"] is None else f"; stood still {switch['stop_ms']} ms"
+        when = f"{switch['after_peak_begins_s']:+.1f} s of peak"
         rows.append(
             (
-                f"{one['cause']}",
-                f"{when}: {one['from']} to {one['to']}{stop}; {one['verdict'] or 'no verdict'}: {one['why']}",
+                f"{switch['cause']}",
+                f"{when}: {switch['from']} to {switch['to']}{stop}; {switch['verdict'] or 'no verdict'}: {switch['why']}",
             )
         )
     rows += [("attainment", f"{goal}: {share:.1%}") for goal, share in document["attainment"].items()]
@@ -418,4 +424,4 @@ def report_rows(document: Document) -> list[render.Row]:
     rows.append(("over bound", waited + "".join(others)))
     lost = f"{document['tokens_lost']} tokens lost, {document['tokens_duplicated']} duplicated"
     equal = f"{document['streams_equal']} of {document['streams']} equal the same requests without a switch"
-    return [*rows, ("streams", f"{equal}; {lost}"), *(("error", one) for one in document["errors"])]
+    return [*rows, ("streams", f"{equal}; {lost}"), *(("error", error) for error in document["errors"])]

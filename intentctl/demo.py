@@ -1,4 +1,4 @@
-"""``intentctl demo``: the main job on this machine, and what it did to eight streams, measured at the client.
+"""``intentctl demo``: the main job on this machine, measured by eight streaming clients.
 
 Nothing is staged: the service is the ordinary one, the selector chooses, the figures are what arrived here.
 """
@@ -15,15 +15,15 @@ from pathlib import Path
 
 from intent.models import Outcome
 from intentctl import render
-from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, Form
+from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, OutputFormat
 from intentctl.client import Client
 from intentctl.commands import to_its_end
 from intentctl.credentials import ADMIN_KEY_FILE
 from intentctl.local import EXAMPLES
-from intentctl.measure import Interval, Stream, difference, percentiles, sham_stops, stop_of
+from intentctl.measure import ClientStream, TimeInterval, difference, percentiles, sham_stops, stop_of
 from intentctl.render import Document, plain
 from intentctl.status import failure
-from intentctl.streams import Load, Recording, inference_at
+from intentctl.streams import BackgroundLoad, Recording, inference_at
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, PlanRequest
 
@@ -53,19 +53,19 @@ ENGINE_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """One intent that was said, with the plan made for it and the switch that followed (None: nothing to change)."""
+    """One intent with its plan and the switch that followed (None: nothing to change)."""
 
     text: str
     plan: PlanDocument
     operation: OperationDocument | None
 
     @property
-    def interval(self) -> Interval | None:
+    def interval(self) -> TimeInterval | None:
         """From planned to the last phase; None without a switch."""
         if self.operation is None:
             return None
         phases = self.operation.phases
-        return Interval(phases[0].at, phases[-1].at)
+        return TimeInterval(phases[0].at, phases[-1].at)
 
 
 def example(engine: EngineName) -> Path:
@@ -85,7 +85,7 @@ def example(engine: EngineName) -> Path:
     return EXAMPLES[engine]
 
 
-def run(form: Form, deployment: Path) -> None:
+def run(form: OutputFormat, deployment: Path) -> None:
     """Run the demo on a deployment and report.
 
     Raises:
@@ -97,9 +97,7 @@ def run(form: Form, deployment: Path) -> None:
     document = report(switched, live, reference)
     render.emit(document, form, report_rows(document))
     if document["streams_equal"] != document["streams"] or document["notes"]:
-        raise failure(
-            "error", "; ".join(document["notes"]) or "a stream differs from the run without a switch"
-        )
+        raise failure("error", "; ".join(document["notes"]) or "a stream differs from the run without a switch")
 
 
 @contextmanager
@@ -136,11 +134,11 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 async def _session(client: Client) -> tuple[list[Switched], list[Recording], list[Recording]]:
-    """Stream, switch twice, then run the same requests once more without a switch."""
+    """ClientStream, switch twice, then run the same requests once more without a switch."""
     model = (await asyncio.to_thread(client.topology)).model
     async with inference_at(client.url, client.key) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
-        load = Load(openai, model, PROMPTS, MAX_TOKENS)
+        load = BackgroundLoad(openai, model, PROMPTS, MAX_TOKENS)
         await load.grow(QUIET_TOKENS)
         switched = []
         for text in INTENTS:
@@ -152,10 +150,10 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
         live = await load.stop()
         render.talk("the same requests once more, without a switch")
         most = max(len(recording.tokens) for recording in live)
-        return switched, live, await Load(openai, model, PROMPTS, most).finish()
+        return switched, live, await BackgroundLoad(openai, model, PROMPTS, most).finish()
 
 
-def _show(load: Load) -> None:
+def _show(load: BackgroundLoad) -> None:
     for recording in load.recordings:
         render.talk(f"  {recording.prompt:<18} ... {recording.tail()}")
 
@@ -176,11 +174,14 @@ def _change(client: Client, text: str) -> Switched:
 
 
 def report(switched: list[Switched], live: list[Recording], reference: list[Recording]) -> Document:
-    """Everything that was measured, as one document; a stream that was left is compared as far as it came. Pure."""
+    """Everything that was measured, as one document; a stream that was left is compared as far as it came.
+
+    Pure.
+    """
     streams = [recording.stream() for recording in live]
     differences = [
-        difference(one.stream(), other.stream(None if one.ended else len(one.tokens)))
-        for one, other in zip(live, reference, strict=True)
+        difference(recording.stream(), other.stream(None if recording.ended else len(recording.tokens)))
+        for recording, other in zip(live, reference, strict=True)
     ]
     notes = [f"{r.prompt!r} broke: {r.error}" for r in (*live, *reference) if r.error]
     switches = [_switch_report(number, switched, streams, notes) for number in range(len(switched))]
@@ -199,9 +200,7 @@ def report(switched: list[Switched], live: list[Recording], reference: list[Reco
     }
 
 
-def _switch_report(
-    number: int, switched: list[Switched], streams: list[Stream], notes: list[str]
-) -> Document:
+def _switch_report(number: int, switched: list[Switched], streams: list[ClientStream], notes: list[str]) -> Document:
     """One switch; what could not be measured is said in ``notes`` and left null."""
     this = switched[number]
     document: Document = {
@@ -215,18 +214,14 @@ def _switch_report(
         return document
     result = this.operation.result
     if result is None:
-        notes.append(
-            f"{this.text!r}: {this.operation.error.detail if this.operation.error else 'it goes on'}"
-        )
+        notes.append(f"{this.text!r}: {this.operation.error.detail if this.operation.error else 'it goes on'}")
         return document
     quiet = _quiet_around(number, switched)
     stops = [stop for stream in streams if (stop := stop_of(stream, this.interval, quiet))]
     shams = [stop for seed, stream in enumerate(streams) for stop in sham_stops(stream, quiet, SHAMS, seed)]
     if len(stops) < len(streams):
         missing = len(streams) - len(stops)
-        notes.append(
-            f"{this.text!r}: {missing} of {len(streams)} streams ended too early to measure the stop"
-        )
+        notes.append(f"{this.text!r}: {missing} of {len(streams)} streams ended too early to measure the stop")
     return {
         **document,
         **{key: plain(getattr(result, key)) for key in ENGINE_KEYS},
@@ -238,14 +233,14 @@ def _switch_report(
     }
 
 
-def _quiet_around(number: int, switched: list[Switched]) -> tuple[Interval, Interval]:
+def _quiet_around(number: int, switched: list[Switched]) -> tuple[TimeInterval, TimeInterval]:
     """The undisturbed time before and after a switch: up to its neighbours."""
-    intervals = [one.interval for one in switched]
+    intervals = [switched.interval for switched in switched]
     this = intervals[number]
     assert this is not None
     before = max((other.end_s for other in intervals[:number] if other), default=0.0)
     after = min((other.start_s for other in intervals[number + 1 :] if other), default=float("inf"))
-    return Interval(before, this.start_s), Interval(this.end_s, after)
+    return TimeInterval(before, this.start_s), TimeInterval(this.end_s, after)
 
 
 def _percentiles(values: list[float]) -> Document | None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl.arguments import Form, spread
+from intentctl.arguments import OutputFormat, spread
 from intentctl.options import Output, Where
 
 if TYPE_CHECKING:
@@ -21,10 +21,8 @@ def devices(
     where: Where,
     way: Annotated[Way | None, typer.Argument(help="Take a device out, or in again.")] = None,
     device: Annotated[int | None, typer.Argument(help="Its number in the list.", min=0)] = None,
-    why: Annotated[
-        str, typer.Option("--why", help="With out: for those who see it.", show_default=False)
-    ] = "",
-    output: Output = Form.TABLE,
+    why: Annotated[str, typer.Option("--why", help="With out: for those who see it.", show_default=False)] = "",
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """List devices: used, free or out, and why. `devices out ID` takes one out, `devices in ID` in again."""
     from intentctl import commands, render
@@ -37,17 +35,17 @@ def devices(
     service = commands.service(where)
     if way is None or device is None:
         listed = service.devices()
-        render.emit(listed, output, [device_row(one) for one in listed.devices])
+        render.emit(listed, output, [device_row(device) for device in listed.devices])
         return
     changed = service.take_out(device, OutRequest(why=why)) if way is Way.out else service.take_in(device)
     render.emit(changed, output, [device_row(changed)])
-    if changed.out and changed.used and output is Form.TABLE:
+    if changed.out and changed.used and output is OutputFormat.TABLE:
         render.talk(f"{changed.model} runs on it until it is switched: intentctl agenda, intentctl plan TEXT")
 
 
-def device_row(one: "DeviceDocument") -> "Row":
+def device_row(device: "DeviceDocument") -> "Row":
     """A device in a line."""
-    out = "used" if one.used else "free"
-    if one.out:
-        out = f"out, by {one.out_by}: {one.out}" + ", still used" * one.used
-    return f"device {one.device}", f"{one.kind} of {one.node}, {one.model or 'no model'}; {out}"
+    out = "used" if device.used else "free"
+    if device.out:
+        out = f"out, by {device.out_by}: {device.out}" + ", still used" * device.used
+    return f"device {device.device}", f"{device.kind} of {device.node}, {device.model or 'no model'}; {out}"

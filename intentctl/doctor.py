@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from intentctl import render
-from intentctl.arguments import Form
+from intentctl.arguments import OutputFormat
 from intentctl.commands import service
-from intentctl.credentials import Place
+from intentctl.credentials import ServerAddress
 from intentctl.status import failure
 from runtime.engine import EngineState
 from service.errors import ServiceError
@@ -31,7 +31,7 @@ class Check:
     detail: str
 
 
-def run(form: Form, place: Place) -> None:
+def run(form: OutputFormat, place: ServerAddress) -> None:
     """Print every check.
 
     Raises:
@@ -40,7 +40,7 @@ def run(form: Form, place: Place) -> None:
     _print(list(_checks(place)), form)
 
 
-def _print(checks: list[Check], form: Form) -> None:
+def _print(checks: list[Check], form: OutputFormat) -> None:
     document = {"checks": [asdict(check) for check in checks]}
     render.emit(document, form, [(check.name, f"{check.state}: {check.detail}") for check in checks])
     bad = [check.name for check in checks if check.state == "bad"]
@@ -48,7 +48,7 @@ def _print(checks: list[Check], form: Form) -> None:
         raise failure("error", f"not ready: {', '.join(bad)}")
 
 
-def run_hosts(form: Form, file: Path) -> None:
+def run_hosts(form: OutputFormat, file: Path) -> None:
     """Print a check for each host of a deployment.
 
     Raises:
@@ -65,10 +65,10 @@ def run_hosts(form: Form, file: Path) -> None:
     from runtime.hosts.look import look
 
     seen = asyncio.run(look(expected(deployment), deployment.certificates / "service.pem"))
-    _print([Check(one.host, "bad" if one.wrong else "ok", one.wrong or one.detail) for one in seen], form)
+    _print([Check(item.host, "bad" if item.wrong else "ok", item.wrong or item.detail) for item in seen], form)
 
 
-def _checks(place: Place) -> Iterator[Check]:
+def _checks(place: ServerAddress) -> Iterator[Check]:
     yield _python()
     yield _dependencies()
     yield _own_packages()
@@ -113,13 +113,9 @@ def _own_packages() -> Check:
     """Our package names are plain words: something else of that name may come first on the path."""
     home = Path(__file__).parent.parent
     places = {name: importlib.util.find_spec(name) for name in PACKAGES}
-    foreign = [
-        name for name, spec in places.items() if not spec or not Path(spec.origin or "/").is_relative_to(home)
-    ]
+    foreign = [name for name, spec in places.items() if not spec or not Path(spec.origin or "/").is_relative_to(home)]
     if foreign:
-        return Check(
-            "packages", "bad", f"{', '.join(foreign)} come from elsewhere than {home}; use a fresh venv"
-        )
+        return Check("packages", "bad", f"{', '.join(foreign)} come from elsewhere than {home}; use a fresh venv")
     return Check("packages", "ok", f"all seven from {home}")
 
 
@@ -162,18 +158,16 @@ def _shared_memory() -> Check:
 def _cores() -> Check:
     count = len(os.sched_getaffinity(0))
     if count < 2:
-        return Check(
-            "cores", "note", f"{count}; it works, but a switch will disturb streams more than with two"
-        )
+        return Check("cores", "note", f"{count}; it works, but a switch will disturb streams more than with two")
     return Check("cores", "ok", str(count))
 
 
-def _service(place: Place) -> Check:
+def _service(place: ServerAddress) -> Check:
     client = service(place)
     try:
         found = client.readiness().models
     except ServiceError as error:
         return Check("service", "note", str(error))
-    told = ", ".join(f"{one.model} as {one.shape}: {one.state}" for one in found)
-    is_ok = all(one.state is EngineState.SERVING for one in found)
-    return Check("service", "ok" if is_ok else "note", f"{client.url} has {told}")
+    models = ", ".join(f"{readiness.model} as {readiness.shape}: {readiness.state}" for readiness in found)
+    is_ok = all(readiness.state is EngineState.SERVING for readiness in found)
+    return Check("service", "ok" if is_ok else "note", f"{client.url} has {models}")

@@ -1,4 +1,7 @@
-"""What can be said: topics, entries and examples from ``intent/explain.yaml``, with what the models know of them. Pure."""
+"""What can be said: topics, entries and examples from ``intent/explain.yaml``. Pure.
+
+With what the models know of them.
+"""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -30,13 +33,13 @@ def explain(topic: str | None, entry: str | None) -> Document:
     """
     if topic is None:
         listed = {
-            name: {"about": one["about"], "entries": list(one["entries"])} for name, one in topics().items()
+            name: {"about": topic["about"], "entries": list(topic["entries"])} for name, topic in topics().items()
         }
         return {"topics": listed}
     name = _known(topic, topics(), "topic")
     found = topics()[name]
     chosen = found["entries"] if entry is None else [_known(entry, found["entries"], name)]
-    entries = {one: {**found["entries"][one], **_facts(name, one)} for one in chosen}
+    entries = {entry: {**found["entries"][entry], **_facts(name, entry)} for entry in chosen}
     return {"topic": name, "about": found["about"], "entries": entries}
 
 
@@ -45,8 +48,8 @@ def rows(document: Document) -> list[Row]:
     if "topics" in document:
         listed = [
             (name, line)
-            for name, one in document["topics"].items()
-            for line in (one["about"], f"    {', '.join(one['entries'])}")
+            for name, topic in document["topics"].items()
+            for line in (topic["about"], f"    {', '.join(topic['entries'])}")
         ]
         return [*listed, ("", "One of them: intentctl explain TOPIC [ENTRY]")]
     shown = [(document["topic"], document["about"])]
@@ -84,20 +87,20 @@ def _goal(goal: Document) -> str:
 def _slot(value: object) -> str:
     if not isinstance(value, Mapping):
         return str(value)
-    parts = (f"{key}: {','.join(one) if isinstance(one, list) else one}" for key, one in value.items())
+    parts = (f"{key}: {','.join(item) if isinstance(item, list) else item}" for key, item in value.items())
     return f"{{{', '.join(parts)}}}"
 
 
-def _known(said: str, names: Iterable[str], kind: str) -> str:
+def _known(text: str, names: Iterable[str], kind: str) -> str:
     """The name that was said, however it was written."""
     written = {_plain(name): name for name in names}
-    plain = _plain(said)
+    plain = _plain(text)
     for candidate in (plain, plain.removesuffix("s")):  # windows, units, outcomes
         if candidate in written:
             return written[candidate]
     close = difflib.get_close_matches(plain, written, n=1)
     nearest = f"did you mean {written[close[0]]!r}? " if close else ""
-    raise UnknownNameError(f"there is no {kind} {said!r}; {nearest}Known are {', '.join(written.values())}")
+    raise UnknownNameError(f"there is no {kind} {text!r}; {nearest}Known are {', '.join(written.values())}")
 
 
 def _plain(name: str) -> str:

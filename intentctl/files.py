@@ -11,13 +11,14 @@ from intentctl.status import CommandError, failure
 
 MAX_BYTES = 256_000
 """Hundreds of goals; more is no wish."""
-_PLAIN = frozenset(
-    f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map")
-)
+_PLAIN = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only: no aliases (ten lines of them are a billion values), no tags, no key twice, no dates."""
+    """Plain values only: no aliases, no tags, no key twice, no dates.
+
+    Ten lines of aliases are a billion values.
+    """
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's declared form
         first: [(tag, pattern) for tag, pattern in resolvers if tag in _PLAIN]
@@ -32,9 +33,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         if node.tag not in _PLAIN:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the tag {node.tag!r} is not read", node.start_mark
-            )
+            raise yaml.constructor.ConstructorError(None, None, f"the tag {node.tag!r} is not read", node.start_mark)
         return super().construct_object(node, deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
@@ -58,7 +57,7 @@ def documents(name: str) -> list[JsonValue]:
         raise _refused(name, f"has more than {MAX_BYTES:,} bytes")
     try:
         text = data.decode("utf-8-sig")
-        found = [one for one in yaml.load_all(text, Loader=_Loader) if one is not None]
+        found = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
     except UnicodeDecodeError as error:
         raise _refused(name, f"is no UTF-8 (byte {error.start})") from None
     except yaml.MarkedYAMLError as error:

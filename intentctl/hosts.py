@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from intentctl.arguments import Form
+from intentctl.arguments import OutputFormat
 from intentctl.options import Deployment, Output
 from intentctl.status import failure
 
@@ -18,7 +18,7 @@ PORT = 7443
 
 
 @hosts.command("init")
-def init(deployment: Deployment = None, output: Output = Form.TABLE) -> None:
+def init(deployment: Deployment = None, output: Output = OutputFormat.TABLE) -> None:
     """Make certificates for the service and each host's agent; what is there and lasts is kept."""
     from intentctl import render
     from runtime.errors import EngineStartError
@@ -28,9 +28,7 @@ def init(deployment: Deployment = None, output: Output = Form.TABLE) -> None:
         raise typer.BadParameter("name the deployment file with --deployment")
     known = load(deployment)
     if not known.agents:
-        raise failure(
-            "error", f"{deployment} names no hosts; write `hosts: {{b: {{agent: 10.0.0.2:{PORT}}}}}`"
-        )
+        raise failure("error", f"{deployment} names no hosts; write `hosts: {{b: {{agent: 10.0.0.2:{PORT}}}}}`")
     try:
         from runtime.hosts.certificates import write
     except ImportError as error:
@@ -41,12 +39,8 @@ def init(deployment: Deployment = None, output: Output = Form.TABLE) -> None:
         raise failure("error", str(error)) from error
     files = {name: str(known.certificates / f"{name}.pem") for name in known.agents}
     document = {"written": [str(file) for file in written], "files": files}
-    lines = [
-        (name, f"copy {file} to host {name}, readable by the agent alone") for name, file in files.items()
-    ]
-    render.emit(
-        document, output, [("written", ", ".join(file.name for file in written) or "nothing"), *lines]
-    )
+    lines = [(name, f"copy {file} to host {name}, readable by the agent alone") for name, file in files.items()]
+    render.emit(document, output, [("written", ", ".join(file.name for file in written) or "nothing"), *lines])
 
 
 def agent(

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from intent.models import Intent
 from intentctl import render
-from intentctl.arguments import SWITCH_TIMEOUT_S, Form
-from intentctl.commands import Consent, acknowledged, can_ask, refuse_unasked, says_yes, to_its_end
+from intentctl.arguments import SWITCH_TIMEOUT_S, OutputFormat
+from intentctl.commands import ConsentOptions, acknowledged, can_ask, refuse_unasked, says_yes, to_its_end
 from intentctl.promises import agenda_rows, promise_rows
 from intentctl.visible import visible
 from service import documents as docs
@@ -15,7 +15,7 @@ from service.operator import Operator
 
 
 @dataclass(slots=True)
-class Said:
+class TextOutcome:
     """What came of a text, as far as it came."""
 
     intent: Intent
@@ -25,9 +25,13 @@ class Said:
 
 
 def keep(
-    source: Operator, plans: Sequence[docs.PlanDocument], form: Form, consent: Consent, said: Said
+    source: Operator,
+    plans: Sequence[docs.PlanDocument],
+    form: OutputFormat,
+    consent: ConsentOptions,
+    outcome: TextOutcome,
 ) -> None:
-    """Show the time ahead and, after a yes, keep the intent of these plans; ``said`` notes all of it.
+    """Show the time ahead and, after a yes, keep the intent of these plans; ``outcome`` notes all of it.
 
     Raises:
         CommandError: nobody agreed.
@@ -36,35 +40,33 @@ def keep(
     changing = [plan for plan in plans if plan.changes]
     intent_id = plans[0].intent_id
     if not source.serves:
-        said.agenda = source.agenda(docs.AgendaRequest(intent=said.intent))
-        if form is Form.TABLE:
-            render.grid(agenda_rows(said.agenda))
+        outcome.agenda = source.agenda(docs.AgendaRequest(intent=outcome.intent))
+        if form is OutputFormat.TABLE:
+            render.grid(agenda_rows(outcome.agenda))
         if changing:
             source.apply(changing[0].id)  # says that there is none to apply it, before anybody is asked
         return
-    said.agenda = source.agenda(docs.AgendaRequest(intent_id=intent_id, replace=list(consent.replaces)))
-    if form is Form.TABLE:
-        render.grid(agenda_rows(said.agenda))
+    outcome.agenda = source.agenda(docs.AgendaRequest(intent_id=intent_id, replace=list(consent.replaces)))
+    if form is OutputFormat.TABLE:
+        render.grid(agenda_rows(outcome.agenda))
     seen = sorted({code for plan in plans for code in acknowledged(plan, consent)})
     _ask(plans[0], changing, consent)
-    said.promise = _activated(source, intent_id, consent, seen)
-    if said.promise is not None and form is Form.TABLE:
-        render.grid(promise_rows(said.promise))
+    outcome.promise = _activated(source, intent_id, consent, seen)
+    if outcome.promise is not None and form is OutputFormat.TABLE:
+        render.grid(promise_rows(outcome.promise))
     for plan in changing:
         try:
-            said.operations.append(source.apply(plan.id, [*seen, *sorted(consent.to)]))
+            outcome.operations.append(source.apply(plan.id, [*seen, *sorted(consent.to)]))
         except ServiceError as error:
-            if said.promise is None or error.code not in NOT_NOW:
+            if outcome.promise is None or error.code not in NOT_NOW:
                 raise
             render.talk(f"not switched by this command: {error}")
-            render.talk(
-                "what comes is in `intentctl agenda`; how far the controller goes, in `intentctl mode`"
-            )
-    said.operations = [to_its_end(source, one, SWITCH_TIMEOUT_S) for one in said.operations]
+            render.talk("what comes is in `intentctl agenda`; how far the controller goes, in `intentctl mode`")
+    outcome.operations = [to_its_end(source, operation, SWITCH_TIMEOUT_S) for operation in outcome.operations]
 
 
-def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent: Consent) -> None:
-    shapes = [" to ".join(one.shape for one in (plan.now, plan.target) if one) for plan in changing]
+def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent: ConsentOptions) -> None:
+    shapes = [" to ".join(topology.shape for topology in (plan.now, plan.target) if topology) for plan in changing]
     now = f", and switch now where it is due ({visible(', '.join(shapes))})" if shapes else ""
     later = f"intentctl activate {plan.intent_id}, or only intentctl apply {plan.id}"
     question = f"Keep {plan.intent_id} from now on{now}?"
@@ -72,20 +74,18 @@ def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent
 
 
 def _activated(
-    source: Operator, intent_id: str, consent: Consent, seen: Sequence[str]
+    source: Operator, intent_id: str, consent: ConsentOptions, seen: Sequence[str]
 ) -> docs.PromiseDocument | None:
     """The promise; None where whoever asks may apply plans and not activate intents."""
-    asked = docs.ActivateRequest(replace=list(consent.replaces), acknowledge=list(seen))
+    request = docs.ActivateRequest(replace=list(consent.replaces), acknowledge=list(seen))
     try:
-        return source.activate(intent_id, asked)
+        return source.activate(intent_id, request)
     except ServiceError as error:
         if error.code is docs.Code.FORBIDDEN:
-            render.talk(
-                f"{intent_id} is not kept: {error}; an approver has to: intentctl activate {intent_id}"
-            )
+            render.talk(f"{intent_id} is not kept: {error}; an approver has to: intentctl activate {intent_id}")
             return None
         clashing = [
-            one.pointer and one.message.split(":")[0] for one in error.problem.errors if one.code == CLASH
+            error.pointer and error.message.split(":")[0] for error in error.problem.errors if error.code == CLASH
         ]
         if not clashing or not can_ask(consent):
             raise

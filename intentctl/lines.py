@@ -13,8 +13,8 @@ def texts(stream: BinaryIO) -> Iterator[str]:
     mark = _BYTE_ORDER_MARK
     while line := stream.readline(MAX_LINE_BYTES):
         _skip_rest(stream, line)
-        said = line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
-        yield said.decode("utf-8", "surrogateescape")
+        data = line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+        yield data.decode("utf-8", "surrogateescape")
         mark = b""
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from intentctl import render
-from intentctl.arguments import Form
+from intentctl.arguments import OutputFormat
 from service.documents.state import OperationsRequest, PageRequest, PlansRequest
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ KINDS = ("intents", "plans", "operations")
 SHOWN = 20
 
 
-def show(service: "Operator", kind: str, form: Form, limit: int = SHOWN) -> None:
+def show(service: "Operator", kind: str, form: OutputFormat, limit: int = SHOWN) -> None:
     """List the newest of a kind; ``-o json`` has all that the service says of each."""
     match kind:
         case "intents":
             intents = service.intents(PageRequest(limit=limit))
-            render.emit(intents, form, [_intent(one) for one in intents.intents])
+            render.emit(intents, form, [_intent(intent) for intent in intents.intents])
         case "plans":
             plans = service.plans(PlansRequest(limit=limit))
-            render.emit(plans, form, [_plan(one) for one in plans.plans])
+            render.emit(plans, form, [_plan(plan) for plan in plans.plans])
         case _:
             operations = service.operations(OperationsRequest(limit=limit))
-            rows = [_operation(one) for one in operations.operations]
+            rows = [_operation(operation) for operation in operations.operations]
             render.emit(operations, form, rows or [(kind, "nothing was applied yet")])
 
 
@@ -46,8 +46,6 @@ def _plan(plan: "AppliedPlan") -> "Row":
 
 def _operation(operation: "OperationDocument") -> "Row":
     who = f"  {operation.applied_by}:" if operation.applied_by else " "
-    way = (
-        f" {operation.source or '?'} to {operation.target};" if operation.target else f" {operation.plan_id};"
-    )
+    way = f" {operation.source or '?'} to {operation.target};" if operation.target else f" {operation.plan_id};"
     ended = operation.error.detail if operation.error else operation.phase.value
     return operation.id, f"{render.moment(operation.phases[0].at)}{who}{way} {ended}"

@@ -22,7 +22,7 @@ MIN_GAPS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class ClientStream:
     """One streamed answer as its client saw it; the tuples are parallel, one entry per token."""
 
     arrivals_s: tuple[float, ...]
@@ -32,7 +32,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class TimeInterval:
     """Unix seconds, from ``start_s`` to ``end_s``."""
 
     start_s: float
@@ -84,7 +84,7 @@ def percentiles(values: Sequence[float]) -> Percentiles | None:
     return Percentiles(*map(float, np.quantile(values, (0.5, 0.99, 1), method="inverted_cdf")))
 
 
-def cut_index(stream: Stream, switch: Interval) -> int | None:
+def cut_index(stream: ClientStream, switch: TimeInterval) -> int | None:
     """The index of the first token under a new fingerprint that arrived after the switch was planned."""
     for index, (old, new) in enumerate(pairwise(stream.fingerprints), start=1):
         if old != new and stream.arrivals_s[index] >= switch.start_s:
@@ -92,14 +92,14 @@ def cut_index(stream: Stream, switch: Interval) -> int | None:
     return None
 
 
-def gaps_within(stream: Stream, interval: Interval) -> list[float]:
+def gaps_within(stream: ClientStream, interval: TimeInterval) -> list[float]:
     """Every interval between two arrivals of a stream that lies wholly inside, in seconds."""
     first = bisect.bisect_left(stream.arrivals_s, interval.start_s)
     last = bisect.bisect_right(stream.arrivals_s, interval.end_s)
     return [b - a for a, b in pairwise(stream.arrivals_s[first:last])]
 
 
-def stop_of(stream: Stream, switch: Interval, quiet: tuple[Interval, Interval]) -> Stop | None:
+def stop_of(stream: ClientStream, switch: TimeInterval, quiet: tuple[TimeInterval, TimeInterval]) -> Stop | None:
     """The stop of one stream at one switch; None when it has no cut there or too few gaps beside it.
 
     ``switch`` is from planned to done; ``quiet`` are the undisturbed intervals before and after it.
@@ -114,13 +114,13 @@ def stop_of(stream: Stream, switch: Interval, quiet: tuple[Interval, Interval]) 
     return Stop(gap * 1000, stop * 1000, worst * 1000)
 
 
-def sham_stops(stream: Stream, quiet: Sequence[Interval], count: int, seed: int) -> list[float]:
+def sham_stops(stream: ClientStream, quiet: Sequence[TimeInterval], count: int, seed: int) -> list[float]:
     """Stops in milliseconds of ``count`` sham cuts in every quiet interval that is long enough."""
     chance = random.Random(seed)
     return [stop for interval in quiet for stop in _sham_stops(stream, interval, count, chance)]
 
 
-def _sham_stops(stream: Stream, interval: Interval, count: int, chance: random.Random) -> list[float]:
+def _sham_stops(stream: ClientStream, interval: TimeInterval, count: int, chance: random.Random) -> list[float]:
     first = bisect.bisect_left(stream.arrivals_s, interval.start_s)
     last = bisect.bisect_right(stream.arrivals_s, interval.end_s)
     gaps = [b - a for a, b in pairwise(stream.arrivals_s[first:last])]
@@ -136,7 +136,7 @@ def _sham_stops(stream: Stream, interval: Interval, count: int, chance: random.R
     return stops
 
 
-def difference(stream: Stream, reference: Stream) -> Difference:
+def difference(stream: ClientStream, reference: ClientStream) -> Difference:
     """Compare a stream with the same request run without a switch, by the fewest edits between the two."""
     from rapidfuzz.distance import Levenshtein  # other benchmarks run where it is not
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl.arguments import SWITCH_TIMEOUT_S, Form, spread
+from intentctl.arguments import SWITCH_TIMEOUT_S, OutputFormat, spread
 from intentctl.options import InSpiteOf, NoFor, NoInput, Output, Timeout, Where, Yes
 from intentctl.status import failure
 
@@ -17,7 +17,7 @@ Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentct
 
 
 @spread
-def cancel(where: Where, operation: Operation, for_: NoFor = None, output: Output = Form.TABLE) -> None:
+def cancel(where: Where, operation: Operation, for_: NoFor = None, output: Output = OutputFormat.TABLE) -> None:
     """Cancel a switch before it commits. The old topology keeps serving."""
     from intentctl import commands, render
     from service.documents.operations import CancelRequest
@@ -32,7 +32,7 @@ def cancel(where: Where, operation: Operation, for_: NoFor = None, output: Outpu
 def undo(
     where: Where,
     operation: Annotated[str | None, typer.Argument(help="Id of an operation [the last one].")] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     yes: Yes = False,
     no_input: NoInput = False,
     timeout: Timeout = SWITCH_TIMEOUT_S,
@@ -43,7 +43,7 @@ def undo(
     service = commands.service(where)
     plan = service.undo(operation or _last(service)).plans[0]
     render.talk_rows(render.plan_rows(plan))
-    commands.apply(service, plan.id, output, commands.Consent(yes, no_input), timeout)
+    commands.apply(service, plan.id, output, commands.ConsentOptions(yes, no_input), timeout)
 
 
 def _last(service: "Operator") -> str:
@@ -55,14 +55,14 @@ def _last(service: "Operator") -> str:
     from service.documents.state import OperationsRequest
 
     ended = service.operations(OperationsRequest(done=True, limit=200)).operations
-    last = {one.model: one.id for one in reversed(ended) if one.result}
-    undoable = [service.undoable(one) for one in last.values()]
-    found = [one.operation_id for one in undoable if one.possible]
+    last = {operation.model: operation.id for operation in reversed(ended) if operation.result}
+    undoable = [service.undoable(operation_id) for operation_id in last.values()]
+    found = [undo.operation_id for undo in undoable if undo.possible]
     if len(found) == 1:
         return found[0]
     if found:
         raise failure("error", f"say which operation to undo; what runs came by {', '.join(found)}")
-    why = "; ".join(f"{one.why}; {one.instead}" for one in undoable)
+    why = "; ".join(f"{undo.why}; {undo.instead}" for undo in undoable)
     raise failure("error", f"there is nothing to undo: {why or 'nothing was applied yet'}")
 
 
@@ -70,7 +70,7 @@ def _last(service: "Operator") -> str:
 def history(
     where: Where,
     limit: Annotated[int, typer.Option("--limit", help="How many switches.", min=1, max=200)] = 20,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """List switches, newest first: who applied them, from and to which topology, and the result."""
     from intentctl import commands, lists
@@ -85,14 +85,14 @@ def approve(
     in_spite_of: InSpiteOf,
     minutes: Annotated[float, typer.Option("--minutes", help="Minutes it is valid.", min=0.1)] = 60,
     note: Annotated[str, typer.Option("--note", help="The reason, for the audit.")] = "",
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without prompting.")] = False,
     no_input: NoInput = False,
 ) -> None:
     """Approve a plan. Others can then apply it."""
     from intentctl import commands
 
-    consent = commands.Consent(yes, no_input, in_spite_of.codes)
+    consent = commands.ConsentOptions(yes, no_input, in_spite_of.codes)
     commands.approve(commands.service(where), plan_id, output, consent, minutes=minutes, note=note)
 
 
@@ -102,7 +102,7 @@ def reject(
     plan_id: Annotated[str, typer.Argument(help="Id of a plan that the service made.")],
     note: Annotated[str, typer.Option("--note", help="The reason, for the audit.")] = "",
     for_: NoFor = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Reject a plan. The controller does not switch to its target for a while."""
     from intentctl import commands
@@ -110,7 +110,7 @@ def reject(
     commands.reject(commands.service(where), plan_id, output, note, for_)
 
 
-def preflight(service: "Operator", plan_id: str, output: Form) -> None:
+def preflight(service: "Operator", plan_id: str, output: OutputFormat) -> None:
     """Show what applying a plan would do now.
 
     Raises:
@@ -129,20 +129,18 @@ def _preflight_rows(found: "PreflightDocument") -> "list[Row]":
     from intentctl import render
 
     rows = [("plan", f"{found.plan_id} {'would be applied' if found.would_apply else 'would be refused'}")]
-    rows += [("refused", one.detail) for one in found.refusals]
+    rows += [("refused", refusal.detail) for refusal in found.refusals]
     rows += [("given up", found.barred)] if found.barred else []
     rows.append(("approved", f"by {found.approved_by}" if found.approved_by else "by nobody yet"))
     if found.switch:
         rows.append(("switch", render.switch(found.switch)))
     rows.append(("streams", f"{found.streams} open now"))
     held = found.blocks
-    rows.append(
-        ("KV blocks", f"{held.now} now, at most {held.beside} side by side, at most {held.target} then")
-    )
-    for one in found.memory:
+    rows.append(("KV blocks", f"{held.now} now, at most {held.beside} side by side, at most {held.target} then"))
+    for device in found.memory:
         sizes = [
-            render.size(size) for size in (one.weights_now_bytes, one.weights_target_bytes, one.beside_bytes)
+            render.size(size) for size in (device.weights_now_bytes, device.weights_target_bytes, device.beside_bytes)
         ]
-        said = f"weights {sizes[0]} now, {sizes[1]} then; {sizes[2]} side by side"
-        rows.append((f"{one.kind}[{one.device}]", f"{said}, of {render.size(one.total_bytes)}"))
+        weights_text = f"weights {sizes[0]} now, {sizes[1]} then; {sizes[2]} side by side"
+        rows.append((f"{device.kind}[{device.device}]", f"{weights_text}, of {render.size(device.total_bytes)}"))
     return rows

@@ -6,28 +6,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl.arguments import Form, hours_of
-from intentctl.credentials import Place
+from intentctl.arguments import OutputFormat, hours_of
+from intentctl.credentials import ServerAddress
 
 if TYPE_CHECKING:
     from service.documents.plans import When
 
 Deployment = Annotated[
     Path | None,
-    typer.Option(
-        "--deployment", help="Deployment file to use instead of a service.", envvar="INTENTCTL_DEPLOYMENT"
-    ),
+    typer.Option("--deployment", help="Deployment file to use instead of a service.", envvar="INTENTCTL_DEPLOYMENT"),
 ]
-Output = Annotated[Form, typer.Option("--output", "-o", help="Output format.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without prompting; policy still applies.")]
 NoInput = Annotated[bool, typer.Option("--no-input", help="Never prompt: a question becomes an error.")]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a switch.", min=0)]
 
 
-def span(said: str) -> float:
+def span(text: str) -> float:
     """The seconds of a span; one that is none is refused before anybody is asked."""
-    if not 0 < (hours := hours_of(said)) <= 30 * 24:
-        raise typer.BadParameter(f"{said!r} is no time: write 30m, 2h or 1d, 30 days at most")
+    if not 0 < (hours := hours_of(text)) <= 30 * 24:
+        raise typer.BadParameter(f"{text!r} is no time: write 30m, 2h or 1d, 30 days at most")
     return hours * 3600
 
 
@@ -46,21 +44,21 @@ PinFor = Annotated[
 ]
 
 
-def moment(said: str | None) -> str | None:
+def moment(text: str | None) -> str | None:
     """A clock that is none is refused before anybody is asked."""
-    if said is None:
+    if text is None:
         return None
     from intent.windows import moment as read
 
     try:
-        read(said, "UTC")
+        read(text, "UTC")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    return said
+    return text
 
 
 @dataclass(frozen=True)
-class Where(Place):
+class Where(ServerAddress):
     """The service that is asked."""
 
     server: Annotated[
@@ -83,15 +81,11 @@ Now = Annotated[
 
 
 @dataclass(frozen=True)
-class Look:
+class PlanOptions:
     """For which time to plan, and how closely to look at the plan."""
 
-    verify: Annotated[bool, typer.Option("--verify", help="Simulate the workload on the target, too.")] = (
-        False
-    )
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw latency against load into this SVG.")] = (
-        None
-    )
+    verify: Annotated[bool, typer.Option("--verify", help="Simulate the workload on the target, too.")] = False
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw latency against load into this SVG.")] = None
     at: Annotated[str | None, typer.Option("--at", help="Plan for this time, as 2026-01-05T09:30.")] = None
     window: Annotated[str | None, typer.Option("--window", help="Plan for this window, as peak.")] = None
     model: Annotated[
@@ -107,8 +101,8 @@ class Look:
         """What was said of the time."""
         from service.documents.plans import When
 
-        said = {"at": self.at, "window": self.window, "now": self.now}
-        return When(**{name: value for name, value in said.items() if value is not None})
+        fields = {"at": self.at, "window": self.window, "now": self.now}
+        return When(**{name: value for name, value in fields.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -126,5 +120,5 @@ class InSpiteOf:
     @property
     def codes(self) -> frozenset[str]:
         """As the service calls them."""
-        said = {"outside_window": self.now, "reconfiguration_limited": self.override}
-        return frozenset(code for code, is_said in said.items() if is_said)
+        fields = {"outside_window": self.now, "reconfiguration_limited": self.override}
+        return frozenset(code for code, is_said in fields.items() if is_said)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from intentctl.curves import Bound, Curve
+from intentctl.curves import Curve, GuideLine
 from intentctl.status import failure
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ STYLE: Keywords = {
 }
 
 
-def draw_frontier(curves: Sequence[Curve], bounds: Sequence[Bound], path: Path) -> None:
+def draw_frontier(curves: Sequence[Curve], bounds: Sequence[GuideLine], path: Path) -> None:
     """TTFT above TPOT against the rate, latencies logarithmic; where a curve saturates is dotted.
 
     Raises:
@@ -65,7 +65,7 @@ def draw_frontier(curves: Sequence[Curve], bounds: Sequence[Bound], path: Path) 
 def _latencies(axes: "Axes", curves: Sequence[Curve], which: Literal["ttft_s", "tpot_s"]) -> None:
     """One latency of every curve."""
     for curve, (colour, _) in zip(curves, looks(), strict=False):
-        seconds = [one or math.nan for one in getattr(curve, which)]  # a logarithm has no place for zero
+        seconds = [value or math.nan for value in getattr(curve, which)]  # a logarithm has no place for zero
         axes.plot(curve.rates_rps, seconds, color=colour, linewidth=2, label=_limit(curve))
         if curve.saturation_rps:
             axes.axvline(curve.saturation_rps, color=colour, linewidth=1.2, linestyle=":")
@@ -84,7 +84,7 @@ def _limit(curve: Curve) -> str:
     return f"{curve.label}: saturated at {curve.saturation_rps:.3g} requests/s (dotted)"
 
 
-def _bound(bound: Bound, places: Sequence["Axes"]) -> None:
+def _bound(bound: GuideLine, places: Sequence["Axes"]) -> None:
     """A dashed line across, its words along it in the first place."""
     line: Keywords = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (5, 3))}
     words: Keywords = {"color": GREY, "fontsize": 9, "textcoords": "offset points", "bbox": PLATE}
@@ -120,9 +120,7 @@ def check_name(path: Path) -> None:
         CommandError: it is no SVG by its name, or its folder is not there.
     """
     if path.suffix.lower() != ".svg":
-        raise failure(
-            "error", f"{path}: pictures are written as SVG; give the file a name that ends with .svg"
-        )
+        raise failure("error", f"{path}: pictures are written as SVG; give the file a name that ends with .svg")
     if not path.parent.is_dir():
         raise failure("error", f"{path} cannot be written: there is no folder {path.parent}; make it")
 

@@ -1,4 +1,7 @@
-"""What a topology will do, without a deployment file: ``predict`` in closed form, ``simulate`` by replaying a trace."""
+"""What a topology will do, without a deployment file.
+
+``predict`` in closed form, ``simulate`` by replaying a trace.
+"""
 
 import json
 import re
@@ -14,8 +17,8 @@ from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from selector.models import Profile, SelectorError, shape
 from selector.performance.latency import reading_of
-from selector.performance.load import Slis, Trace, closed_loop, open_loop, read_trace, static_batch
-from selector.performance.simulator import Server, simulate
+from selector.performance.load import LoadFigures, Trace, closed_loop, open_loop, read_trace, static_batch
+from selector.performance.simulator import ServerModel, simulate
 from selector.performance.work import Lengths
 from selector.prediction import confidence, server_of
 from selector.profiles import load
@@ -42,7 +45,7 @@ class Case:
     profiles: dict[str, Profile]
 
     @property
-    def server(self) -> Server:
+    def server(self) -> ServerModel:
         """The server it is."""
         return server_of(self.topology, self.model, self.cluster, self.profiles)
 
@@ -100,7 +103,7 @@ def _cluster(topology: str, profiles: dict[str, Profile]) -> Cluster:
     counts = Counter(dict.fromkeys(profiles, 0))
     for part in _parts(topology):
         if part["ids"]:
-            named[part["kind"]] |= {int(one) for one in part["ids"].split(",") if one}
+            named[part["kind"]] |= {int(index) for index in part["ids"].split(",") if index}
         elif not 1 <= int(part["count"]) <= MOST:
             raise TopologyError(f"{part[0]!r} names {int(part['count'])} devices; write 1 to {MOST}")
         else:
@@ -117,23 +120,23 @@ def _cluster(topology: str, profiles: dict[str, Profile]) -> Cluster:
     return Cluster(tuple(nodes), NETWORK)
 
 
-def predict(one: Case, tokens: tuple[int, int], offered: Offered) -> Document:
+def predict(case: Case, tokens: tuple[int, int], offered: Offered) -> Document:
     """The SLIs of a load of requests that are all alike.
 
     Raises:
         CommandError: lengths or a load that are none.
     """
     try:
-        server = one.server
+        server = case.server
         lengths = Lengths.fixed(*tokens)
         slis = _slis(server, lengths, offered)
     except SelectorError as error:
         raise failure("error", str(error)) from error
-    source, band = confidence(one.topology, one.profiles)
+    source, band = confidence(case.topology, case.profiles)
     needed = (offered.batch or 1) * lengths.total
     return {
-        "topology": str(one.topology),
-        "model": one.model.name,
+        "topology": str(case.topology),
+        "model": case.model.name,
         "input_tokens": tokens[0],
         "output_tokens": tokens[1],
         **{key: value for key, value in asdict(offered).items() if value is not None},
@@ -145,7 +148,7 @@ def predict(one: Case, tokens: tuple[int, int], offered: Offered) -> Document:
     }
 
 
-def _slis(server: Server, lengths: Lengths, offered: Offered) -> Slis:
+def _slis(server: ServerModel, lengths: Lengths, offered: Offered) -> LoadFigures:
     if offered.batch is not None:
         return static_batch(replace(server, share=1.0), offered.batch, lengths)
     if offered.rate_rps is not None:
@@ -153,7 +156,7 @@ def _slis(server: Server, lengths: Lengths, offered: Offered) -> Slis:
     return closed_loop(server, offered.concurrency or 1, lengths)
 
 
-def replay(one: Case, file: Path) -> Document:
+def replay(case: Case, file: Path) -> Document:
     """The SLIs of every request of a trace, served in virtual time.
 
     Raises:
@@ -165,17 +168,15 @@ def replay(one: Case, file: Path) -> Document:
         raise failure("error", f"{file} cannot be read: {error}") from error
     except SelectorError as error:
         raise failure("error", str(error)) from error
-    results = simulate(one.server, trace.arrivals)
-    answered = [(one, found) for one, found in zip(trace.arrivals, results, strict=True) if found]
+    results = simulate(case.server, trace.arrivals)
+    answered = [(arrival, found) for arrival, found in zip(trace.arrivals, results, strict=True) if found]
     served = [found for _, found in answered]
     if not served:
-        raise failure(
-            "error", f"{file}: not one of its {len(trace.arrivals)} requests fits into {one.topology}"
-        )
-    source, band = confidence(one.topology, one.profiles)
+        raise failure("error", f"{file}: not one of its {len(trace.arrivals)} requests fits into {case.topology}")
+    source, band = confidence(case.topology, case.profiles)
     return {
-        "topology": str(one.topology),
-        "model": one.model.name,
+        "topology": str(case.topology),
+        "model": case.model.name,
         "trace": file.name,
         "requests": len(trace.arrivals),
         "too_long": len(trace.arrivals) - len(served),
@@ -185,8 +186,8 @@ def replay(one: Case, file: Path) -> Document:
         "ttft_s": reading_of([found.ttft_s for found in served]),
         "tpot_s": reading_of([found.tpot_s for found in served if found.tpot_s]),
         "e2e_s": reading_of([found.e2e_s for found in served]),
-        "throughput_tok_s": sum(one.output_tokens for one, _ in answered)
-        / max(one.at_s + found.e2e_s for one, found in answered),
+        "throughput_tok_s": sum(arrival.output_tokens for arrival, _ in answered)
+        / max(arrival.at_s + found.e2e_s for arrival, found in answered),
         "source": source,
         "error_band": band,
     }
@@ -198,9 +199,7 @@ def rows(document: Document) -> list[Row]:
     for key in ("ttft_s", "tpot_s", "e2e_s"):
         reading = document[key]
         words = (
-            ", ".join(f"{name} {seconds(value)}" for name, value in reading.items())
-            if reading
-            else "no steady state"
+            ", ".join(f"{name} {seconds(value)}" for name, value in reading.items()) if reading else "no steady state"
         )
         shown.append((key.removesuffix("_s").upper(), words))
     shown.append(("throughput", f"{document['throughput_tok_s']:.4g} output tokens/s"))
@@ -209,9 +208,7 @@ def rows(document: Document) -> list[Row]:
     if document.get("fits") is False:
         shown.append(("memory", f"does not fit: there is room for the KV of {document['kv_tokens']} tokens"))
     if document.get("bad_rows"):
-        shown.append(
-            ("bad rows", f"{document['bad_rows']} left out: {'; '.join(document['first_bad_rows'])}")
-        )
+        shown.append(("bad rows", f"{document['bad_rows']} left out: {'; '.join(document['first_bad_rows'])}"))
     if document.get("too_long"):
         shown.append(("too long", f"{document['too_long']} requests would never fit"))
     shown.append(("source", f"{document['source']}, within {document['error_band']:.0%} expected"))

@@ -1,4 +1,7 @@
-"""``intentctl profile``: measure a running engine, fit the profile of its device kind to that, and write it."""
+"""``intentctl profile``.
+
+Measure a running engine, fit the profile of its device kind to that, and write it.
+"""
 
 import asyncio
 import gc
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 import yaml
 
 from intentctl import render
-from intentctl.arguments import Form
+from intentctl.arguments import OutputFormat
 from intentctl.predict import NODE_LINK
 from intentctl.render import Document
 from intentctl.status import failure
@@ -21,7 +24,7 @@ from intentctl.streams import inference_at
 from runtime.footprint import blocks
 from runtime.models import Cluster, Node
 from selector.models import Profile, SelectorError
-from selector.performance.fit import Fit, Running, Sample, figure, fit
+from selector.performance.fit import Fit, Running, StepSample, figure, fit
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.profiles import available, load
 
@@ -43,21 +46,24 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be measured, and from which profile a fit starts; None for the only model, and for the service's own."""
+class ProfileOptions:
+    """What is to be measured, and from which profile a fit starts.
+
+    None for the only model, and for the service's own.
+    """
 
     model: str | None = None
     like: str | None = None
 
 
-def run(client: "Client", form: Form, out: Path | None, asked: Asked, design: Design) -> None:
+def run(client: "Client", form: OutputFormat, out: Path | None, options: ProfileOptions, design: Design) -> None:
     """Measure, fit, write the profile to ``out`` if it is named, and report.
 
     Raises:
         CommandError: nothing can be measured or fitted, or ``out`` cannot be written; then no file is left.
     """
     with _new_file(out) as file:
-        subject = find_subject(client, asked)
+        subject = find_subject(client, options)
         readings = asyncio.run(_measure(client, subject.running, design))
         document = report(subject, readings)
         if file is not None:
@@ -88,18 +94,18 @@ def _new_file(file: Path | None) -> Iterator[TextIO | None]:
         raise
 
 
-def find_subject(client: "Client", asked: Asked) -> Subject:
+def find_subject(client: "Client", options: ProfileOptions) -> Subject:
     """What the service runs, with the profile it plans with or the one that is named.
 
     Raises:
         CommandError: no service or engine answers, it is in use, or it runs what one profile cannot describe.
     """
     client.readiness()
-    state = client.topology(asked.model)
+    state = client.topology(options.model)
     if state.operation or state.streams:
         busy = state.operation or f"{state.streams} streams"
         raise failure("error", f"{client.url} is in use ({busy}); measure when nothing else runs")
-    described = client.profiles(asked.model)
+    described = client.profiles(options.model)
     cluster, topology = _cluster(state.inventory), state.topology.noun
     kinds = sorted({stage.kind for stage in topology.stages})
     nodes = [node.name for node in cluster.nodes if {gpu.index for gpu in node.gpus} & {*topology.devices}]
@@ -109,7 +115,7 @@ def find_subject(client: "Client", asked: Asked) -> Subject:
             f"{topology} spans {', '.join(kinds)} on {', '.join(nodes)}; switch to one kind on one machine",
         )
     try:
-        start = _start(kinds[0], described.profiles, asked.like)
+        start = _start(kinds[0], described.profiles, options.like)
     except SelectorError as error:
         raise failure("error", str(error)) from error
     return Subject(Running(topology, described.model, cluster), start)
@@ -157,8 +163,7 @@ def report(subject: Subject, readings: Readings) -> Document:
         "figures": [_figure(name, subject.start, found) for name in found.fitted],
         "kept": list(found.kept),
         "samples": [
-            _sample(sample, predicted_s)
-            for sample, predicted_s in zip(samples, found.predicted_s, strict=True)
+            _sample(sample, predicted_s) for sample, predicted_s in zip(samples, found.predicted_s, strict=True)
         ],
         "left_out": left_out,
         "request_s": readings.request_s(),
@@ -172,7 +177,7 @@ def _figure(name: str, start: Profile, found: Fit) -> Document:
     return {"figure": name, "before": figure(start, name), "after": figure(found.profile, name)}
 
 
-def _sample(sample: Sample, predicted_s: float) -> Document:
+def _sample(sample: StepSample, predicted_s: float) -> Document:
     return {
         "step": "prefill" if sample.is_prefill else "decode",
         "sequences": sample.sequences,
@@ -200,8 +205,7 @@ def report_rows(document: Document, out: Path | None) -> list[render.Row]:
     """The report for people."""
     rows = [("measured", f"{document['model']} as {document['topology']}")]
     rows += [
-        (entry["figure"], f"{entry['before']:.4g} before, {entry['after']:.4g} now")
-        for entry in document["figures"]
+        (entry["figure"], f"{entry['before']:.4g} before, {entry['after']:.4g} now") for entry in document["figures"]
     ]
     rows.append(("as before", ", ".join(document["kept"])))
     for entry in document["samples"]:
@@ -213,8 +217,6 @@ def report_rows(document: Document, out: Path | None) -> list[render.Row]:
     rows.append(("error band", f"{document['error_band']:.1%}, the worst at steps that were held out"))
     rows.append(("rounds", f"{document['scatter']:.1%} apart; less on a machine that does nothing else"))
     written = (
-        f"{out}; use it with `profiles: {{{document['kind']}: {out}}}`"
-        if out
-        else "nowhere; name a file with --out"
+        f"{out}; use it with `profiles: {{{document['kind']}: {out}}}`" if out else "nowhere; name a file with --out"
     )
     return [*rows, ("written", written)]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from intentctl.arguments import Form, hours_of, spread
+from intentctl.arguments import OutputFormat, hours_of, spread
 from intentctl.options import Deployment, Output, PinFor, Where, moment
 from intentctl.status import failure
 
@@ -23,7 +23,7 @@ Replace = Annotated[
 
 
 @spread
-def intents(where: Where, output: Output = Form.TABLE) -> None:
+def intents(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """List active and past promises."""
     from intentctl import commands, render
 
@@ -33,7 +33,7 @@ def intents(where: Where, output: Output = Form.TABLE) -> None:
 
 
 @spread
-def activate(where: Where, intent: IntentId, replace: Replace = None, output: Output = Form.TABLE) -> None:
+def activate(where: Where, intent: IntentId, replace: Replace = None, output: Output = OutputFormat.TABLE) -> None:
     """Activate an intent: keep it in every window that it names."""
     from intentctl import commands, render
     from service.documents.promises import ActivateRequest
@@ -43,7 +43,7 @@ def activate(where: Where, intent: IntentId, replace: Replace = None, output: Ou
 
 
 @spread
-def retire(where: Where, intent: IntentId, output: Output = Form.TABLE) -> None:
+def retire(where: Where, intent: IntentId, output: Output = OutputFormat.TABLE) -> None:
     """Retire an active intent. The running topology stays until something asks for a change."""
     from intentctl import commands, render
 
@@ -62,7 +62,7 @@ def agenda(
         str | None, typer.Option("--now", help="The current time for TEXT, in ISO 8601.", callback=moment)
     ] = None,
     deployment: Deployment = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show the next 24 hours: goals, topologies, switches. Changes nothing."""
     from intentctl import commands, render
@@ -85,7 +85,7 @@ def load(
     since: Annotated[
         str | None, typer.Option("--since", help="Show the load of this time span, as 30m, 24h or 7d.")
     ] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show current and past load and latency."""
     from intentctl import commands, render
@@ -100,21 +100,19 @@ def load(
     rows = [
         (
             render.moment(past.begins_s),
-            f"{past.model}{f', {one.tenant}' if one.tenant else ''}: {_tenant(one)}",
+            f"{past.model}{f', {tenant.tenant}' if tenant.tenant else ''}: {_tenant(tenant)}",
         )
         for past in history.loads
-        for one in past.tenants
+        for tenant in past.tenants
     ]
-    render.emit(
-        history, output, rows or [("load", "nothing is kept of that time; it is, every five minutes")]
-    )
+    render.emit(history, output, rows or [("load", "nothing is kept of that time; it is, every five minutes")])
 
 
 @spread
 def report(
     where: Where,
     since: Annotated[str, typer.Option("--since", help="Time span to report, as 30m, 24h or 7d.")] = "24h",
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show how often each goal was met, and each switch with its cause and verdict."""
     from intentctl import commands, render
@@ -124,27 +122,27 @@ def report(
     render.emit(found, output, _report_rows(found))
 
 
-def _hours(said: str) -> float:
-    hours = hours_of(said)
+def _hours(text: str) -> float:
+    hours = hours_of(text)
     if not 0 < hours <= 24 * 366:
-        raise failure("error", f"--since {said}: write 30m, 24h or 7d, a year at most")
+        raise failure("error", f"--since {text}: write 30m, 24h or 7d, a year at most")
     return hours
 
 
 @spread
-def pause(where: Where, output: Output = Form.TABLE) -> None:
+def pause(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """Pause the controller."""
     _set(where, output, paused=True)
 
 
 @spread
-def resume(where: Where, output: Output = Form.TABLE) -> None:
+def resume(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """Resume the controller: end pauses, pins, overrides and rejections."""
     _set(where, output, paused=False)
 
 
 @spread
-def pin(where: Where, for_: PinFor = None, output: Output = Form.TABLE) -> None:
+def pin(where: Where, for_: PinFor = None, output: Output = OutputFormat.TABLE) -> None:
     """Pin the running topology: the controller switches nothing until `resume` or the given time."""
     _set(where, output, pinned=True, pinned_s=for_)
 
@@ -155,7 +153,7 @@ def mode(
     name: Annotated[
         str | None, typer.Argument(help="observe, recommend or act. [default: show the current mode]")
     ] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show or set the controller's mode: observe, recommend, or act within policy."""
     if name is not None and name not in {"observe", "recommend", "act"}:
@@ -163,13 +161,13 @@ def mode(
     _set(where, output, mode=name)
 
 
-def _set(where: Where, output: Form, **said: object) -> None:
+def _set(where: Where, output: OutputFormat, **fields: object) -> None:
     from intentctl import commands, render
     from service.documents.promises import ControlRequest
 
     service = commands.service(where)
-    asked = ControlRequest.model_validate({name: value for name, value in said.items() if value is not None})
-    found = service.control() if asked == ControlRequest() else service.set_control(asked)
+    request = ControlRequest.model_validate({name: value for name, value in fields.items() if value is not None})
+    found = service.control() if request == ControlRequest() else service.set_control(request)
     render.emit(found, output, control_rows(found))
 
 
@@ -205,7 +203,7 @@ def _segment_rows(segment: "docs.SegmentDocument", *, named: bool) -> "list[Row]
     rows = [(when, f"{about}{windows}: {goals}")]
     if segment.infeasible is not None:
         rows.append(("", f"cannot be held: {'; '.join(segment.infeasible.reasons)}"))
-        rows += [("", f"feasible would be: {one}") for one in segment.infeasible.feasible_targets]
+        rows += [("", f"feasible would be: {target}") for target in segment.infeasible.feasible_targets]
         return rows
     if segment.topology is not None:
         predicted = f", {render.prediction(segment.prediction)}" if segment.prediction else ""
@@ -221,13 +219,13 @@ def control_rows(control: "docs.ControlDocument") -> "list[Row]":
     rows = [("mode", control.mode + (", paused" if control.paused else ""))]
     if control.pin:
         rows.append(("pinned", f"by {control.pin.by}; what runs is kept until {_until(control.pin.until)}"))
-    for one in control.overrides:
-        what = f"{one.by} applied {one.topology} ({one.operation})"
-        rows.append(("override", f"{what}; the controller will not change it until {_until(one.until)}"))
+    for override in control.overrides:
+        what = f"{override.by} applied {override.topology} ({override.operation})"
+        rows.append(("override", f"{what}; the controller will not change it until {_until(override.until)}"))
     for no in control.refusals:
         what = f"{no.target}: {no.by} {no.act} {no.about}"
         rows.append(("rejected", f"{what}; not switched to until {_until(no.until)}, or `intentctl resume`"))
-    return rows + [("now", decision_words(one)) for one in control.decisions]
+    return rows + [("now", decision_words(decision)) for decision in control.decisions]
 
 
 def _until(moment: "datetime | None") -> str:
@@ -252,25 +250,27 @@ def _report_rows(report: "docs.ReportDocument") -> "list[Row]":
     from intentctl import render
 
     rows = [("since", f"{report.since:%Y-%m-%d %H:%M %Z}")]
-    rows += [("goal", _attainment(one)) for one in report.attainment]
-    rows += [(render.moment(one.at_s), outcome_words(one)) for one in report.switches]
+    rows += [("goal", _attainment(attainment)) for attainment in report.attainment]
+    rows += [(render.moment(switch.at_s), outcome_words(switch)) for switch in report.switches]
     money = f", {report.usd:.2f} USD" if report.usd is not None else ""
     return [*rows, ("devices", f"{report.device_hours:.2f} hours{money}")]
 
 
-def _attainment(one: "docs.AttainmentDocument") -> str:
-    what = {"requests": "requests", "ticks": "looks"}[one.counted]
-    share = "nothing was counted" if one.share is None else f"{one.share:.2%} of {one.total} {what}"
-    budget = "" if one.budget_left is None else f", {one.budget_left:.0%} of the error budget left"
-    return f"{one.words}, {one.window}: {share} (needs {one.needed:.2%}{budget})"
+def _attainment(attainment: "docs.AttainmentDocument") -> str:
+    what = {"requests": "requests", "ticks": "looks"}[attainment.counted]
+    share = (
+        "nothing was counted" if attainment.share is None else f"{attainment.share:.2%} of {attainment.total} {what}"
+    )
+    budget = "" if attainment.budget_left is None else f", {attainment.budget_left:.0%} of the error budget left"
+    return f"{attainment.words}, {attainment.window}: {share} (needs {attainment.needed:.2%}{budget})"
 
 
 def _load_rows(loads: "docs.LoadsDocument") -> "list[Row]":
     rows = list["Row"]()
     for model in loads.models:
-        for one in model.tenants:
-            who = f"{model.model}{f', {one.tenant}' if one.tenant else ''}"
-            rows.append((who, _tenant(one)))
+        for tenant in model.tenants:
+            who = f"{model.model}{f', {tenant.tenant}' if tenant.tenant else ''}"
+            rows.append((who, _tenant(tenant)))
         if model.gpu_util is not None:
             rows.append(("", f"utilisation {model.gpu_util:.0%} over {model.seconds:g} s"))
         if model.kv_in_use is not None:
@@ -278,13 +278,13 @@ def _load_rows(loads: "docs.LoadsDocument") -> "list[Row]":
     return rows
 
 
-def _tenant(one: "docs.TenantLoadDocument") -> str:
+def _tenant(load: "docs.TenantLoadDocument") -> str:
     def in_ms(values: Sequence[float | None]) -> str:
         return " / ".join("-" if value is None else f"{value * 1000:.0f}" for value in values)
 
     latencies = [
         f"{name} {in_ms((found.p50, found.p95, found.p99))} ms"
-        for name, found in (("TTFT", one.ttft_s), ("TPOT", one.tpot_s))
+        for name, found in (("TTFT", load.ttft_s), ("TPOT", load.tpot_s))
     ]
-    asked = f"{one.rate_rps:.2g} requests/s of {one.input_tokens:.0f} + {one.output_tokens:.0f} tokens"
-    return f"{asked}, {one.waiting} waiting, {one.failed} failed; P50 / P95 / P99 {', '.join(latencies)}"
+    demand = f"{load.rate_rps:.2g} requests/s of {load.input_tokens:.0f} + {load.output_tokens:.0f} tokens"
+    return f"{demand}, {load.waiting} waiting, {load.failed} failed; P50 / P95 / P99 {', '.join(latencies)}"

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from intent.models import Finding, Intent, Question, TranslatorInfo
-from intentctl.arguments import Form
+from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
 from runtime.models import CutoverReport
 
@@ -41,14 +41,14 @@ def talk(message: str) -> None:
     _console(stderr=True).print(visible_lines(message), soft_wrap=True)
 
 
-def emit(document: object, form: Form, rows: Sequence[Row]) -> None:
+def emit(document: object, form: OutputFormat, rows: Sequence[Row]) -> None:
     """Print one document on stdout: as data, or the rows that stand for it."""
     match form:
-        case Form.JSON:
+        case OutputFormat.JSON:
             print(_json(document, indent=2))
-        case Form.YAML:
+        case OutputFormat.YAML:
             print(_yaml(document), end="")
-        case Form.TABLE:
+        case OutputFormat.TABLE:
             grid(rows)
 
 
@@ -72,7 +72,7 @@ def plain(document: object) -> JsonValue:
         case Mapping():
             return {str(key): plain(value) for key, value in document.items()}
         case list() | tuple():
-            return [plain(one) for one in document]
+            return [plain(item) for item in document]
         case str() | int() | float() | None:
             return document
     if is_dataclass(document) and not isinstance(document, type):
@@ -89,15 +89,15 @@ def _yaml(document: object) -> str:
     return str(yaml.safe_dump(json.loads(data), sort_keys=False, allow_unicode=lossless))
 
 
-def emit_next(document: object, form: Form, rows: Sequence[Row]) -> None:
+def emit_next(document: object, form: OutputFormat, rows: Sequence[Row]) -> None:
     """Print one document of several, at once: a line of JSON, a YAML document, or rows and an empty line."""
     match form:
-        case Form.JSON:
+        case OutputFormat.JSON:
             emit_line(document)
-        case Form.YAML:
+        case OutputFormat.YAML:
             print("---")
             emit(document, form, rows)
-        case Form.TABLE:
+        case OutputFormat.TABLE:
             grid(rows)
             print()
     sys.stdout.flush()
@@ -163,8 +163,8 @@ def intent_rows(intent: Intent) -> list[Row]:
     """An intent's read-back, what was assumed, and what is wrong with it."""
     rows = [("understood", intent.readback or "nothing"), ("outcome", intent.outcome.value)]
     rows += [("assumed", text) for text in dict.fromkeys(item.text for item in intent.assumptions)]
-    asked = {question.text for question in intent.questions}
-    rows += [("finding", _finding(item)) for item in intent.findings if item.message not in asked]
+    questions = {question.text for question in intent.questions}
+    rows += [("finding", _finding(item)) for item in intent.findings if item.message not in questions]
     for question in intent.questions:
         rows.append(("question", question.text))
         rows += [("options", option) for option in _options(question)]
@@ -172,25 +172,28 @@ def intent_rows(intent: Intent) -> list[Row]:
 
 
 def marked(intent: Intent) -> list[tuple[str, int | None]]:
-    """The text in stretches, each with the number of the goal that quotes it, from 1; None for what no goal took."""
+    """The text in stretches, each with the number of the goal that quotes it, from 1.
+
+    None for what no goal took.
+    """
     owners: list[int | None] = [None] * len(intent.text)
     for number, goal in reversed(list(enumerate(intent.goals, 1))):
         start = intent.text.find(goal.evidence)
         if start >= 0:
             owners[start : start + len(goal.evidence)] = [number] * len(goal.evidence)
-    parts = groupby(zip(intent.text, owners, strict=True), key=lambda one: one[1])
+    parts = groupby(zip(intent.text, owners, strict=True), key=lambda field: field[1])
     return [("".join(letter for letter, _ in part), number) for number, part in parts]
 
 
 def mark_lines(intent: Intent) -> Iterator[str]:
     """Each line of the text, and under it the number of the goal that took a word."""
     marks = [(letter, number) for words, number in marked(intent) for letter in words]
-    for is_end, line in groupby(marks, key=lambda one: one[0] == "\n"):
+    for is_end, line in groupby(marks, key=lambda field: field[0] == "\n"):
         if not is_end:
-            said = list(line)
-            yield visible("".join(letter for letter, _ in said))
-            cells = (2 if east_asian_width(letter) in "WF" else 1 for letter, _ in said)
-            owners = (" " if number is None else "^" * (number > 9) or str(number) for _, number in said)
+            text = list(line)
+            yield visible("".join(letter for letter, _ in text))
+            cells = (2 if east_asian_width(letter) in "WF" else 1 for letter, _ in text)
+            owners = (" " if number is None else "^" * (number > 9) or str(number) for _, number in text)
             yield "".join(owner * width for owner, width in zip(owners, cells, strict=True)).rstrip()
 
 
@@ -204,9 +207,7 @@ def amendment_rows(answer: docs.AmendmentDocument) -> list[Row]:
     """A version of an intent: what is different from the one before, and the intent itself."""
     from service.documents.plans import VersionDocument
 
-    rows = (
-        [("intent", f"{answer.id} version {answer.version}")] if isinstance(answer, VersionDocument) else []
-    )
+    rows = [("intent", f"{answer.id} version {answer.version}")] if isinstance(answer, VersionDocument) else []
     rows += [(change.change, _change(change)) for change in answer.diff]
     return [*rows, *intent_rows(answer.intent)]
 
@@ -221,9 +222,7 @@ def _change(change: docs.ChangeDocument) -> str:
     before, after = goal_document(change.before), goal_document(change.after)
     slots = [slot for slot in after if slot != "evidence" and before.get(slot) != after[slot]]
     name = next((after[key] for key in ("metric", "key", "value", "selector") if key in after), after["type"])
-    return f"{name}: " + ", ".join(
-        f"{slot} {_slot(before.get(slot))} -> {_slot(after[slot])}" for slot in slots
-    )
+    return f"{name}: " + ", ".join(f"{slot} {_slot(before.get(slot))} -> {_slot(after[slot])}" for slot in slots)
 
 
 def _slot(value: object) -> str:
@@ -252,7 +251,7 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
         rows.append(("intent", f"{plan.intent_id} version {plan.intent_version}"))
     rows += _left_out(plan)
     rows += [("now", _topology(plan.now)), ("target", _topology(plan.target))]
-    rows += [("and beside it", _topology(one)) for one in plan.replicas]
+    rows += [("and beside it", _topology(replica)) for replica in plan.replicas]
     if not plan.changes:
         rows.append(("change", "nothing to change: the target is what runs"))
     rows += [("could save", offer) for offer in plan.offers]
@@ -295,9 +294,7 @@ def prediction(prediction: docs.PredictionDocument) -> str:
 
 def _latency(reading: Mapping[str, float | None] | Mapping[str, float]) -> str:
     """Mean and p99, or that there is none."""
-    mean, p99 = (
-        seconds(value) if value is not None else "without end" for value in (reading["mean"], reading["p99"])
-    )
+    mean, p99 = (seconds(value) if value is not None else "without end" for value in (reading["mean"], reading["p99"]))
     return mean if mean == p99 else f"{mean} (p99 {p99})"
 
 
@@ -399,8 +396,7 @@ def copied(operation: docs.OperationDocument) -> str:
 def report_rows(result: CutoverReport) -> list[Row]:
     """What a switch did, as the engine saw it."""
     parts = ", ".join(
-        f"{name.removesuffix('_ms').replace('_', ' ')} {value:.1f}"
-        for name, value in asdict(result.timings).items()
+        f"{name.removesuffix('_ms').replace('_', ' ')} {value:.1f}" for name, value in asdict(result.timings).items()
     )
     return [
         ("prepared in", seconds(result.prepare_s)),
@@ -451,9 +447,7 @@ class SwitchProgress:
         copied, lag = operation.progress.copied_bytes, operation.progress.lag.bytes
         if self._progress is not None and self._task is not None:
             total = copied + lag or None
-            self._progress.update(
-                self._task, description=operation.phase.value, completed=copied, total=total
-            )
+            self._progress.update(self._task, description=operation.phase.value, completed=copied, total=total)
         elif operation.phase != self._phase:
             talk(f"{operation.phase}: {size(copied)} copied" if copied else operation.phase.value)
         self._phase = operation.phase

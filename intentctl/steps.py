@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from intentctl import render
 from intentctl.arguments import POLL_S
-from intentctl.measure import Interval, Stream, gaps_within
+from intentctl.measure import ClientStream, TimeInterval, gaps_within
 from intentctl.status import failure
-from intentctl.streams import Load, Recording
+from intentctl.streams import BackgroundLoad, Recording
 from runtime.models import ModelSpec
-from selector.performance.fit import Sample
+from selector.performance.fit import StepSample
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -39,7 +39,10 @@ IDLE_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What is measured at once: so many requests with prompts of so many tokens; a decode if streams are to run."""
+    """What is measured at once: so many requests with prompts of so many tokens.
+
+    A decode if streams are to run.
+    """
 
     sequences: int
     tokens: int
@@ -70,7 +73,7 @@ class Design:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class StepRun:
     """One run of a point."""
 
     seconds: float
@@ -82,7 +85,7 @@ class Reading:
 class Readings:
     """What was read at each point, and why some were left out."""
 
-    taken: dict[Point, list[Reading]] = field(default_factory=dict)
+    taken: dict[Point, list[StepRun]] = field(default_factory=dict)
     left_out: dict[Point, str] = field(default_factory=dict)
 
     def request_s(self) -> float:
@@ -94,15 +97,15 @@ class Readings:
         step_s = self._median(min(alone, key=lambda point: point.tokens)).seconds
         return max(0.0, self._median(one_token).seconds - step_s)
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[StepSample]:
         """Step times; a prefill that is lost in what its request costs is left out."""
         request_s, found = self.request_s(), []
         for point in self.taken:
             reading = self._median(point)
             if point.is_decode:
-                found.append(Sample(point.sequences, 1, round(reading.cached_tokens), reading.seconds))
+                found.append(StepSample(point.sequences, 1, round(reading.cached_tokens), reading.seconds))
             elif point.tokens > 1 and reading.seconds - request_s >= LEAST_SHARE * reading.seconds:
-                found.append(Sample(1, point.tokens, 0, reading.seconds - request_s))
+                found.append(StepSample(1, point.tokens, 0, reading.seconds - request_s))
             elif point.tokens > 1:
                 self.left_out[point] = f"all but lost in the {request_s * 1000:.3g} ms of a request"
         return found
@@ -115,9 +118,9 @@ class Readings:
             spreads.append((max(times) - min(times)) / self._median(point).seconds)
         return statistics.median(spreads) if spreads else 0.0
 
-    def _median(self, point: Point) -> Reading:
+    def _median(self, point: Point) -> StepRun:
         readings = self.taken[point]
-        return Reading(
+        return StepRun(
             statistics.median(reading.seconds for reading in readings),
             statistics.median(reading.cached_tokens for reading in readings),
         )
@@ -128,9 +131,7 @@ class Bench:
 
     def __init__(self, client: "Client", openai: "AsyncOpenAI", model: ModelSpec) -> None:
         self._client, self._openai, self._model = client, openai, model
-        self._chance = (
-            random.Random()
-        )  # no seed: a prefix cache must not know the prompts from an earlier run
+        self._chance = random.Random()  # no seed: a prefix cache must not know the prompts from an earlier run
         self._fingerprints: set[str] = set()
 
     async def run(self, design: Design, kv_tokens: int) -> Readings:
@@ -139,12 +140,12 @@ class Bench:
         Raises:
             CommandError: the topology changed, or others use the service.
         """
-        return await read(design, Room(self._model.max_position_embeddings, kv_tokens), self._unchanged)
+        return await read(design, RequestLimits(self._model.max_position_embeddings, kv_tokens), self._unchanged)
 
     async def _unchanged(self, point: Point) -> list[Recording]:
         """The same as ``_recorded``, refused where the topology is no longer that of the points before."""
         recordings = await self._recorded(point)
-        self._fingerprints |= {name for one in recordings for name in one.fingerprints}
+        self._fingerprints |= {name for recording in recordings for name in recording.fingerprints}
         if len(self._fingerprints) > 1:
             seen = ", ".join(sorted(self._fingerprints))
             raise failure("error", f"the topology changed while it was measured ({seen}); measure again")
@@ -156,17 +157,17 @@ class Bench:
             return [(await self._load(point, 1).finish())[0] for _ in range(PREFILLS)]
         load = self._load(point, min(MAX_TOKENS, self._model.max_position_embeddings - point.tokens))
         await load.grow(1)
-        since_s = max((one.arrivals_s[0] for one in load.recordings if one.arrivals_s), default=0.0)
+        since_s = max((recording.arrivals_s[0] for recording in load.recordings if recording.arrivals_s), default=0.0)
         await load.grow(GAPS + 1, since_s)
         recordings = await load.stop()
         await self._idle()
         return recordings
 
-    def _load(self, point: Point, max_tokens: int) -> Load:
+    def _load(self, point: Point, max_tokens: int) -> BackgroundLoad:
         """Requests with prompts that nobody has sent before."""
         tokens, vocabulary = range(point.tokens), self._model.vocab_size
         prompts = [[self._chance.randrange(vocabulary) for _ in tokens] for _ in range(point.sequences)]
-        return Load(self._openai, self._model.name, prompts, max_tokens)
+        return BackgroundLoad(self._openai, self._model.name, prompts, max_tokens)
 
     async def _idle(self) -> None:
         """Wait until the service has heard that the streams were left."""
@@ -179,7 +180,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RequestLimits:
     """What requests may take."""
 
     context_tokens: int
@@ -198,9 +199,12 @@ class Room:
 
 
 async def read(
-    design: Design, room: Room, record: Callable[[Point], Awaitable[Sequence[Recording]]]
+    design: Design, room: RequestLimits, record: Callable[[Point], Awaitable[Sequence[Recording]]]
 ) -> Readings:
-    """Have every point of a design recorded once to warm up and then in each round; those without room are left out."""
+    """Have every point of a design recorded once to warm up and then in each round.
+
+    Those without room are left out.
+    """
     readings = Readings()
     points = list(design.points())
     readings.left_out = {point: reason for point in points if (reason := room.lacks(point))}
@@ -212,7 +216,7 @@ async def read(
     return readings
 
 
-def _note(reading: Reading | str, point: Point, readings: Readings, *, warm: bool) -> None:
+def _note(reading: StepRun | str, point: Point, readings: Readings, *, warm: bool) -> None:
     if isinstance(reading, str):
         readings.left_out[point] = reading
         readings.taken.pop(point, None)
@@ -220,9 +224,12 @@ def _note(reading: Reading | str, point: Point, readings: Readings, *, warm: boo
         readings.taken.setdefault(point, []).append(reading)
 
 
-def decode_reading(streams: Sequence[Stream], prompt_tokens: int) -> Reading | None:
-    """The median gap while all streams ran, and the KV of a sequence meanwhile; None if they did not run together. Pure."""
-    together = Interval(
+def decode_reading(streams: Sequence[ClientStream], prompt_tokens: int) -> StepRun | None:
+    """The median gap while all streams ran, and the KV of a sequence meanwhile.
+
+    None if they did not run together. Pure.
+    """
+    together = TimeInterval(
         max(stream.arrivals_s[0] for stream in streams), min(stream.arrivals_s[-1] for stream in streams)
     )
     gaps: list[float] = []
@@ -234,15 +241,18 @@ def decode_reading(streams: Sequence[Stream], prompt_tokens: int) -> Reading | N
         places += range(first, last)
     if len(gaps) < len(streams) * GAPS // 2:
         return None
-    return Reading(statistics.median(gaps), prompt_tokens + statistics.fmean(places) - 1)
+    return StepRun(statistics.median(gaps), prompt_tokens + statistics.fmean(places) - 1)
 
 
-def reading_of(point: Point, recordings: Sequence[Recording]) -> Reading | str:
+def reading_of(point: Point, recordings: Sequence[Recording]) -> StepRun | str:
     """What a point gave, or why it gave nothing. Pure."""
     for recording in recordings:
         if recording.error or not recording.arrivals_s:
             return recording.error or "no token came"
     if not point.is_decode:
-        return Reading(statistics.median(one.arrivals_s[0] - one.asked_s for one in recordings[1:]), 0.0)
+        return StepRun(
+            statistics.median(recording.arrivals_s[0] - recording.asked_s for recording in recordings[1:]),
+            0.0,
+        )
     streams = [recording.stream() for recording in recordings]
     return decode_reading(streams, point.tokens) or "the engine does not run so many at once"

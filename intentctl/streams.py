@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from intentctl.measure import Stream
+from intentctl.measure import ClientStream
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -35,9 +35,9 @@ class Recording:
         """Whether nothing more will come."""
         return self.finish is not None or self.error is not None
 
-    def stream(self, most: int | None = None) -> Stream:
+    def stream(self, most: int | None = None) -> ClientStream:
         """What has come so far, or its first ``most`` tokens."""
-        return Stream(
+        return ClientStream(
             tuple(self.arrivals_s[:most]),
             tuple(self.tokens[:most]),
             tuple(self.logprobs[:most]),
@@ -57,7 +57,7 @@ def inference_at(url: str, key: str, retries: int = 2) -> "AsyncOpenAI":
     return AsyncOpenAI(base_url=f"{url}/openai/v1", api_key=key, max_retries=retries, http_client=http)
 
 
-class Load:
+class BackgroundLoad:
     """Greedy completions that run at the same time in the running event loop."""
 
     def __init__(self, client: "AsyncOpenAI", model: str, prompts: Sequence[Prompt], max_tokens: int) -> None:

@@ -3,7 +3,7 @@
 
 def visible(text: str) -> str:
     """One line: what would steer a terminal, or turn the direction of reading, is shown as its code."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def visible_lines(text: str) -> str:

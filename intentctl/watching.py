@@ -1,7 +1,7 @@
 """`intentctl get --watch`: what happens, line by line, until the person has seen enough."""
 
 from intentctl import render
-from intentctl.arguments import Form
+from intentctl.arguments import OutputFormat
 from intentctl.promises import control_rows, decision_words, outcome_words
 from intentctl.status import failure
 from service.documents.operations import ApprovalDocument, OperationDocument
@@ -10,14 +10,14 @@ from service.documents.state import Happened
 from service.operator import Operator
 
 
-def watch(service: Operator, form: Form) -> None:
+def watch(service: Operator, form: OutputFormat) -> None:
     """Show events.
 
     Raises:
         CommandError: ``unreachable`` when the service ends.
     """
     for event in service.watch():
-        if form is Form.TABLE:
+        if form is OutputFormat.TABLE:
             render.line(event_words(event.data))
         else:
             render.emit_line(event)

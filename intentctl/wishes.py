@@ -8,7 +8,7 @@ from intent.errors import DocumentError
 from intent.models import Intent
 from intent.openslo.export import Loss
 from intentctl import render
-from intentctl.arguments import Form
+from intentctl.arguments import OutputFormat
 from intentctl.commands import check_outcome, intent_of, is_kept
 from intentctl.files import documents
 from intentctl.status import failure
@@ -16,7 +16,7 @@ from service.documents.plans import AmendmentDocument, FollowUp, VersionedFollow
 from service.operator import Operator
 
 
-def amend(source: Operator, which: str, follow_up: FollowUp, form: Form) -> None:
+def amend(source: Operator, which: str, follow_up: FollowUp, form: OutputFormat) -> None:
     """Show what a follow-up makes of an intent: an id makes its next version, a file is left as it is.
 
     Raises:
@@ -45,16 +45,14 @@ def read_intent(name: str) -> Intent:
     if isinstance(document, dict) and isinstance(document.get("intent"), dict):
         document = document["intent"]
     if not isinstance(document, dict):
-        raise failure(
-            "error", f"{name}: must hold one intent document, as `intentctl parse -o json` prints it"
-        )
+        raise failure("error", f"{name}: must hold one intent document, as `intentctl parse -o json` prints it")
     try:
         return from_document(document)
     except DocumentError as error:
         raise failure("error", f"{name}: {error}") from error
 
 
-def export_openslo(source: Operator, text: str | None, file: Path | None, form: Form) -> None:
+def export_openslo(source: Operator, text: str | None, file: Path | None, form: OutputFormat) -> None:
     """Print the SLOs of a wish as YAML documents; what they leave out goes to stderr.
 
     Raises:
@@ -63,7 +61,7 @@ def export_openslo(source: Operator, text: str | None, file: Path | None, form: 
     """
     intent = read_intent(str(file)) if file is not None else intent_of(source, text or "")
     answer = source.export_openslo(WishRequest(intent=intent))
-    if form is Form.JSON:
+    if form is OutputFormat.JSON:
         render.emit(answer, form, [])
     else:
         render.emit_documents(answer.slos)
@@ -72,7 +70,7 @@ def export_openslo(source: Operator, text: str | None, file: Path | None, form: 
         raise failure("infeasible", "none of the goals can be an OpenSLO document")
 
 
-def import_openslo(source: Operator, file: str, form: Form) -> None:
+def import_openslo(source: Operator, file: str, form: OutputFormat) -> None:
     """Show the intent of OpenSLO documents; what it leaves out goes to stderr.
 
     Raises:

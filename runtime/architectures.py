@@ -1,4 +1,7 @@
-"""The architectures that are known, and by which keys the ``config.json`` of each says what it has. Pure."""
+"""The architectures that are known, and by which keys the ``config.json`` of each says what it has.
+
+Pure.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,16 +58,16 @@ def architecture_of(config: Mapping[str, Any], name: str) -> tuple[str, Architec
     Raises:
         UnsupportedModelError: it is not known, or some layers of a mixture of experts have none.
     """
-    said = (config.get("architectures") or ["none"])[0]
-    if said in MIXTURES and (config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1):
+    first_name = (config.get("architectures") or ["none"])[0]
+    if first_name in MIXTURES and (config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1):
         raise UnsupportedModelError(
             f"{name}: mlp_only_layers or decoder_sparse_step in config.json leaves some layers without experts; "
             "a mixture of experts can be planned for where all its layers are alike"
         )
-    found = DENSE.get(said) or MIXTURES.get(said)
+    found = DENSE.get(first_name) or MIXTURES.get(first_name)
     if found is None:
         raise UnsupportedModelError(
-            f"{name}: architecture {said} is not supported; supported are {', '.join(DENSE)}, "
+            f"{name}: architecture {first_name} is not supported; supported are {', '.join(DENSE)}, "
             f"and for planning {', '.join(MIXTURES)}"
         )
-    return said, found
+    return first_name, found

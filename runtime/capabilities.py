@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How far an engine fills its steps; the defaults are what serving engines default to, or more than memory allows."""
+    """How far an engine fills its steps.
+
+    The defaults are what serving engines default to, or more than memory allows.
+    """
 
     max_sequences: int = 2048
     """Sequences that run at once."""

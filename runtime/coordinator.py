@@ -14,21 +14,16 @@ from typing import Protocol, assert_never
 from runtime import machine
 from runtime.engine import Engine, Shadow
 from runtime.errors import JournalError, Reason, RuntimeFault, SwitchError
-from runtime.machine import Event, Operation, State, SwitchSettings
+from runtime.machine import Event, Operation, SwitchSettings, SwitchState
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
 
 ShadowOperation = (
-    machine.AwaitReady
-    | machine.MeasureLag
-    | machine.SendCut
-    | machine.Drain
-    | machine.Release
-    | machine.Abort
+    machine.AwaitReady | machine.MeasureLag | machine.SendCut | machine.Drain | machine.ReleaseOld | machine.Abort
 )
 
 
-class Journal(Protocol):
+class SwitchJournal(Protocol):
     """Where switches are written down."""
 
     async def write(self, switch_id: str, phase: Phase, detail: str) -> None:
@@ -42,17 +37,17 @@ class Journal(Protocol):
 class Coordinator:
     """Takes an engine from one topology to another while its streams go on."""
 
-    def __init__(self, engine: Engine, router: Router, journal: Journal, settings: SwitchSettings) -> None:
+    def __init__(self, engine: Engine, router: Router, journal: SwitchJournal, settings: SwitchSettings) -> None:
         self._engine = engine
         self._router = router
         self._journal = journal
         self._settings = settings
         self._present: _Switch | None = None
 
-    async def switch(
-        self, target: Topology, switch_id: str, on_progress: Callable[[Progress], None]
-    ) -> CutoverReport:
-        """Switch to ``target`` and report what happened; a switch that is given up is a report too, and one to what runs.
+    async def switch(self, target: Topology, switch_id: str, on_progress: Callable[[Progress], None]) -> CutoverReport:
+        """Switch to ``target`` and report what happened.
+
+        A switch that is given up is a report too, and one to what runs.
 
         Cancelling the caller gives the switch up where that is still possible, waits until everything is
         given back, and then raises ``CancelledError``.
@@ -72,7 +67,7 @@ class Coordinator:
             router=self._router,
             journal=self._journal,
             on_progress=on_progress,
-            state=State(self._settings),
+            state=SwitchState(self._settings),
         )
         try:
             return await self._present.run()
@@ -80,7 +75,10 @@ class Coordinator:
             self._present = None
 
     def give_up(self) -> bool:
-        """Give up the switch under way, which then ends in a report; False where its cut has been sent, or there is none."""
+        """Give up the switch under way, which then ends in a report.
+
+        False where its cut has been sent, or there is none.
+        """
         return self._present is not None and self._present.give_up()
 
 
@@ -98,9 +96,9 @@ class _Switch:
     target: Topology
     engine: Engine
     router: Router
-    journal: Journal
+    journal: SwitchJournal
     on_progress: Callable[[Progress], None]
-    state: State
+    state: SwitchState
     epoch: int = 0
     """Reserved for the cut."""
     shadow: Shadow | None = None
@@ -159,7 +157,7 @@ class _Switch:
 
     async def _perform(self, operation: Operation) -> Event:
         try:
-            if isinstance(operation, machine.Journal):
+            if isinstance(operation, machine.RecordPhase):
                 return await self._write(operation.phase)
             if isinstance(operation, machine.Prepare):
                 self.shadow = await self.engine.prepare(self.target)
@@ -192,13 +190,13 @@ class _Switch:
             case machine.Drain():
                 await shadow.drain()
                 return machine.Drained()
-            case machine.Release(pause_s):
+            case machine.ReleaseOld(pause_s):
                 await asyncio.sleep(pause_s)
                 await shadow.release()
-                return machine.Released()
+                return machine.OldReleased()
             case machine.Abort(reason):
                 await shadow.abort(reason)
-                return machine.Released()
+                return machine.OldReleased()
             case _:
                 assert_never(operation)
 

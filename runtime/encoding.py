@@ -37,9 +37,9 @@ class Encoder:
         """Token ids of each prompt; one that is token ids stays as it is."""
 
         def encode() -> list[tuple[int, ...]]:
-            return [self._tokenizer.encode(one) if isinstance(one, str) else tuple(one) for one in prompts]
+            return [self._tokenizer.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in prompts]
 
-        return await self._run(sum(len(one) for one in prompts if isinstance(one, str)), encode)
+        return await self._run(sum(len(prompt) for prompt in prompts if isinstance(prompt, str)), encode)
 
     async def chat(
         self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()

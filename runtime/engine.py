@@ -15,7 +15,10 @@ from runtime.models import CutTimings, Topology
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are chosen: logits → biases and penalties → grammar → temperature → min_p, top_k, top_p → a draw."""
+    """How tokens are chosen.
+
+    Logits → biases and penalties → grammar → temperature → min_p, top_k, top_p → a draw.
+    """
 
     max_tokens: int
     temperature: float = 0.0
@@ -54,7 +57,7 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GenerationRequest:
     """One generation, as an engine sees it."""
 
     request_id: str
@@ -94,7 +97,7 @@ class Token:
     num_cached: int | None = None
     """Tokens of the prompt that needed no computation when the request first started; None where the engine does not tell."""
     is_lost: bool = False
-    """For ``Finish.ERROR``: its engine ended; it may be submitted again with its output (``Request.past``)."""
+    """For ``Finish.ERROR``: its engine ended; it may be submitted again with its output (``GenerationRequest.past``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,10 @@ class EngineState(StrEnum):
 
 
 class Shadow(Protocol):
-    """The target side of a switch being prepared. Every method raises ``SwitchError`` when the shadow is lost."""
+    """The target side of a switch being prepared.
+
+    Every method raises ``SwitchError`` when the shadow is lost.
+    """
 
     async def ready(self) -> None:
         """Return when weights are loaded, groups built and every worker of the target has run a step."""
@@ -177,7 +183,9 @@ class Shadow(Protocol):
         """Start or go on copying in the background, and tell what is still missing."""
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
-        """Move every request to the target under ``epoch``; either all of it happens or ``SwitchError`` is raised.
+        """Move every request to the target under ``epoch``.
+
+        Either all of it happens or ``SwitchError`` is raised.
 
         ``deadline_s`` is how long the cut may take before it is given up.
         """
@@ -226,7 +234,7 @@ class Engine(Protocol):
     def state(self) -> EngineState:
         """Whether it can serve now. Answers at once."""
 
-    async def submit(self, request: Request) -> None:
+    async def submit(self, request: GenerationRequest) -> None:
         """Queue a request.
 
         Raises:

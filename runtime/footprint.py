@@ -1,4 +1,6 @@
-"""The one arithmetic of memory and bytes to move: the selector chooses by it, the runtime acts by it. Pure.
+"""The one arithmetic of memory and bytes to move: the selector chooses by it, the runtime acts by it.
+
+Pure.
 
 A *piece* is the KV of one layer and one KV head. TP divides the KV heads, PP the layers, so a device of stage
 ``s`` with TP rank ``r`` owns the pieces ``layers(s) x heads(r)``.
@@ -55,7 +57,9 @@ def owned(topology: Topology, model: ModelSpec) -> dict[int, frozenset[Piece]]:
 
 
 def transfer(now: Topology, target: Topology, model: ModelSpec) -> tuple[Transfer, ...]:
-    """The boxes to copy so that each target device gets each piece it owns and lacks exactly once, from one source.
+    """The boxes to copy so that each target device gets what it owns and lacks.
+
+    Each piece exactly once, from one source.
 
     What a device holds now and still owns in ``target`` is not copied. Boxes are intersections of the (layers x
     heads) rectangles of the two topologies, so there are at most as many as pairs of ranks.
@@ -79,7 +83,9 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
 
 
 def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
-    """Bytes of weights on each device: its slices of its layers, the embedding on the first stage, the head on the last.
+    """Bytes of weights on each device.
+
+    Its slices of its layers, the embedding on the first stage, the head on the last.
 
     The embedding is held whole by each rank of the first stage, the head is split over the last stage's ranks;
     both stay in 16 bits at least, whatever the layers compute in.
@@ -125,8 +131,7 @@ def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[
     for stage in topology.stages:
         ends, width = stage.precision.activations, _end_bytes(stage, model)
         sizes = {
-            name: model.layer_parameters * per_value / stage.tp_size
-            for name, per_value in BYTES_PER_VALUE.items()
+            name: model.layer_parameters * per_value / stage.tp_size for name, per_value in BYTES_PER_VALUE.items()
         }
         for rank, device in enumerate(stage.devices):
             slices = held[device] = {}
@@ -136,9 +141,7 @@ def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[
             if stage is first:
                 slices[WeightSlice("embedding", 0, 0, 1, ends)] = width
             if stage is last:
-                slices[WeightSlice("head", model.num_layers - 1, rank, stage.tp_size, ends)] = (
-                    width / stage.tp_size
-                )
+                slices[WeightSlice("head", model.num_layers - 1, rank, stage.tp_size, ends)] = width / stage.tp_size
     return held
 
 
@@ -158,7 +161,10 @@ def kv_bytes_per_token(model: ModelSpec, kv: str) -> int:
 
 
 def blocks(topology: Topology, model: ModelSpec, cluster: Cluster, block_size: int) -> int:
-    """KV blocks the engine can have: the minimum over devices of what is left beside the weights; 0 if nothing is."""
+    """KV blocks the engine can have: the minimum over devices of what is left beside the weights.
+
+    0 if nothing is.
+    """
     weights, per_block = weight_bytes(topology, model), block_bytes(topology, model, block_size)
     counts = []
     for device in topology.devices:
@@ -192,7 +198,10 @@ def peak_bytes(
 
 
 def _shared_bytes(now: Topology, target: Topology, model: ModelSpec) -> dict[int, float]:
-    """Bytes of weights that a device holds alike in both: its slices of a layer, the embedding or the head, in one format."""
+    """Bytes of weights that a device holds alike in both.
+
+    Its slices of a layer, the embedding or the head, in one format.
+    """
     shared: dict[int, float] = {}
     for old, new in itertools.product(now.stages, target.stages):
         is_first = old is now.stages[0] and new is target.stages[0]
@@ -215,13 +224,14 @@ def _alike_bytes(old: Stage, new: Stage, model: ModelSpec) -> float:
     return sum(BYTES_PER_VALUE[a] for a, b in formats if a == b) * model.layer_parameters / new.tp_size
 
 
-def blocks_beside(
-    now: Topology, target: Topology, model: ModelSpec, cluster: Cluster, block_size: int
-) -> int:
-    """The most KV blocks with which old and new fit side by side: the minimum over devices; negative if weights alone do not."""
-    fixed, one = (peak_bytes(now, target, model, num_blocks, block_size) for num_blocks in (0, 1))
+def blocks_beside(now: Topology, target: Topology, model: ModelSpec, cluster: Cluster, block_size: int) -> int:
+    """The most KV blocks with which old and new fit side by side: the minimum over devices.
+
+    Negative if weights alone do not.
+    """
+    fixed, single = (peak_bytes(now, target, model, num_blocks, block_size) for num_blocks in (0, 1))
     usable = {device: cluster.gpu(device).memory_bytes * (1 - HEADROOM) for device in fixed}
-    return min(int((usable[device] - fixed[device]) // (one[device] - fixed[device])) for device in fixed)
+    return min(int((usable[device] - fixed[device]) // (single[device] - fixed[device])) for device in fixed)
 
 
 def _kept_bytes(old: Stage, new: Stage, device: int, model: ModelSpec) -> float:
@@ -230,9 +240,7 @@ def _kept_bytes(old: Stage, new: Stage, device: int, model: ModelSpec) -> float:
     heads = _overlap(*(heads_of(stage, stage.devices.index(device), model) for stage in (old, new)))
     if not layers or not heads:
         return 0.0
-    widths = (
-        min(BYTES_PER_VALUE[stage.precision_of(layer).kv] for stage in (old, new)) for layer in range(*layers)
-    )
+    widths = (min(BYTES_PER_VALUE[stage.precision_of(layer).kv] for stage in (old, new)) for layer in range(*layers))
     return 2 * model.head_dim * (heads[1] - heads[0]) * sum(widths)
 
 

@@ -112,11 +112,11 @@ class Vocabulary:
             self.tokens = llguidance.LLTokenizer(tokenizer.as_json(), vocab_size, ends)
         except ValueError:
             # it knows tokenizers by the form of their bytes; of others it is told token by token
-            told = llguidance.TokenizerWrapper(_Told(tokenizer))
-            self.tokens = llguidance.LLTokenizer(told, vocab_size, ends)
+            tokenizer_wrapper = llguidance.TokenizerWrapper(_GrammarTokenizer(tokenizer))
+            self.tokens = llguidance.LLTokenizer(tokenizer_wrapper, vocab_size, ends)
 
 
-class _Told:
+class _GrammarTokenizer:
     """A tokenizer as llguidance asks for one."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -142,7 +142,10 @@ class Matcher:
 
     @property
     def error(self) -> str:
-        """Why it can go no further: a token that does not match, or a limit that was passed; empty while it can."""
+        """Why it can go no further: a token that does not match, or a limit that was passed.
+
+        Empty while it can.
+        """
         if self._left_s < 0:
             return "it takes too long to follow; make it simpler"
         return _plain(self._matcher.get_error())
@@ -158,7 +161,10 @@ class Matcher:
         return bool(self._matcher.is_accepting())
 
     def mask(self) -> NDArray[np.int32]:
-        """What may come next: a bit for each token, ``[vocabulary / 32, rounded up]``, the first in the lowest bit."""
+        """What may come next: a bit for each token, the first in the lowest bit.
+
+        ``[vocabulary / 32, rounded up]``.
+        """
         with self._timed():
             return np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
 

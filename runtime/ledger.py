@@ -93,7 +93,10 @@ class Ledger:
             self.epoch = self.announce(self._epochs[epoch].owner)
 
     def serves(self, owner: str) -> None:
-        """Whoever speaks under the present epoch is this one: an engine that was lost may come back as another topology."""
+        """Whoever speaks under the present epoch is this one.
+
+        An engine that was lost may come back as another topology.
+        """
         if self._epochs[self.epoch].owner != owner:
             self._epochs[self.epoch] = _speaker(self.epoch, owner)
 

@@ -85,7 +85,7 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class OldReleased:
     """What only the losing side needed is given back."""
 
 
@@ -117,7 +117,7 @@ Event = (
     | LagMeasured
     | CutCommitted
     | Drained
-    | Released
+    | OldReleased
     | Failed
     | DeadlinePassed
     | CancelRequested
@@ -133,7 +133,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class RecordPhase:
     """Write down that this phase has been reached."""
 
     phase: Phase
@@ -169,7 +169,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseOld:
     """Give back what only the old topology needed, after a pause."""
 
     pause_s: float = 0.0
@@ -182,7 +182,7 @@ class Abort:
     reason: Reason
 
 
-Operation = Journal | Prepare | AwaitReady | MeasureLag | SendCut | Drain | Release | Abort
+Operation = RecordPhase | Prepare | AwaitReady | MeasureLag | SendCut | Drain | ReleaseOld | Abort
 """The effects that are answered by an event."""
 Effect = Report | Operation
 
@@ -197,7 +197,7 @@ class Holding(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SwitchState:
     """Where a switch stands and what was learnt on the way; times are monotonic seconds."""
 
     settings: SwitchSettings = field(default_factory=SwitchSettings)
@@ -228,10 +228,10 @@ class State:
         return before and not self.cut_sent
 
 
-Step = tuple[State, tuple[Effect, ...]]
+Step = tuple[SwitchState, tuple[Effect, ...]]
 
 
-def step(state: State, event: Event, at_s: float) -> Step:  # noqa: PLR0911 - one return per event
+def step(state: SwitchState, event: Event, at_s: float) -> Step:  # noqa: PLR0911 - one return per event
     """The next state and what to do now; an event that means nothing in this state changes nothing."""
     match event:
         case Requested():
@@ -248,7 +248,7 @@ def step(state: State, event: Event, at_s: float) -> Step:  # noqa: PLR0911 - on
             return _cut_committed(state, event.cut, at_s)
         case Drained():
             return _drained(state, at_s)
-        case Released():
+        case OldReleased():
             return _released(state, at_s)
         case Failed():
             return _failed(state, event, at_s)
@@ -261,19 +261,19 @@ def step(state: State, event: Event, at_s: float) -> Step:  # noqa: PLR0911 - on
             assert_never(event)
 
 
-def _enter(state: State, phase: Phase, timeout_s: float | None, at_s: float) -> State:
+def _enter(state: SwitchState, phase: Phase, timeout_s: float | None, at_s: float) -> SwitchState:
     deadline_s = None if timeout_s is None else at_s + timeout_s
     return replace(state, phase=phase, entered_s=at_s, reported_s=at_s, deadline_s=deadline_s)
 
 
-def _requested(state: State, at_s: float) -> Step:
+def _requested(state: SwitchState, at_s: float) -> Step:
     if state.phase is not Phase.PLANNED:
         return state, ()
     warming = _enter(state, Phase.WARMING, state.settings.warming_timeout_s, at_s)
-    return warming, (Report(), Journal(Phase.WARMING))
+    return warming, (Report(), RecordPhase(Phase.WARMING))
 
 
-def _journaled(state: State, at_s: float) -> Step:
+def _journaled(state: SwitchState, at_s: float) -> Step:
     if state.phase is Phase.WARMING and state.shadow is Holding.NONE:
         return replace(state, shadow=Holding.ASKED), (Prepare(),)
     if state.phase is Phase.CUTTING and not state.cut_sent:
@@ -284,7 +284,7 @@ def _journaled(state: State, at_s: float) -> Step:
     return state, ()
 
 
-def _shadow_prepared(state: State) -> Step:
+def _shadow_prepared(state: SwitchState) -> Step:
     if state.shadow is not Holding.ASKED:
         return state, ()
     held = replace(state, shadow=Holding.HELD)
@@ -293,7 +293,7 @@ def _shadow_prepared(state: State) -> Step:
     return held, (AwaitReady(),)
 
 
-def _shadow_ready(state: State, at_s: float) -> Step:
+def _shadow_ready(state: SwitchState, at_s: float) -> Step:
     if state.phase is not Phase.WARMING or state.shadow is not Holding.HELD:
         return state, ()
     warmed = replace(state, warming_s=at_s - state.entered_s)
@@ -301,7 +301,7 @@ def _shadow_ready(state: State, at_s: float) -> Step:
     return syncing, (Report(), MeasureLag())
 
 
-def _lag_measured(state: State, event: LagMeasured, at_s: float) -> Step:
+def _lag_measured(state: SwitchState, event: LagMeasured, at_s: float) -> Step:
     if state.phase is not Phase.SYNCING:
         return state, ()
     lag, last = event.lag, state.lag
@@ -309,7 +309,7 @@ def _lag_measured(state: State, event: LagMeasured, at_s: float) -> Step:
     if lag.tokens <= event.num_requests * state.settings.lag_tokens_per_request:
         synced = replace(measured, syncing_s=at_s - state.entered_s)
         cutting = _enter(synced, Phase.CUTTING, state.settings.cut_timeout_s, at_s)
-        return cutting, (Report(), Journal(Phase.CUTTING))
+        return cutting, (Report(), RecordPhase(Phase.CUTTING))
     is_stalled = lag.copied_bytes <= last.copied_bytes and lag.tokens >= last.tokens
     again = MeasureLag(STALL_PAUSE_S if is_stalled else 0.0)
     if at_s - state.reported_s < REPORT_INTERVAL_S:
@@ -317,35 +317,35 @@ def _lag_measured(state: State, event: LagMeasured, at_s: float) -> Step:
     return replace(measured, reported_s=at_s), (Report(), again)
 
 
-def _cut_committed(state: State, cut: Cut, at_s: float) -> Step:
+def _cut_committed(state: SwitchState, cut: Cut, at_s: float) -> Step:
     if state.phase is not Phase.CUTTING or not state.cut_sent:
         return state, ()
     committed = _enter(state, Phase.COMMITTED, state.settings.cleaning_timeout_s, at_s)
-    return replace(committed, cut=cut), (Report(), Journal(Phase.COMMITTED))
+    return replace(committed, cut=cut), (Report(), RecordPhase(Phase.COMMITTED))
 
 
-def _clean(state: State, detail: str, at_s: float) -> Step:
+def _clean(state: SwitchState, detail: str, at_s: float) -> Step:
     """What could not move may take as long as it takes; only then the clean-up has a deadline."""
     assert state.cut is not None, "there is nothing to clean up before a cut"
     if state.cut.left_to_drain:
         return replace(_enter(state, Phase.CLEANING, None, at_s), detail=detail), (Report(), Drain())
     cleaning = _enter(state, Phase.CLEANING, state.settings.cleaning_timeout_s, at_s)
-    return replace(cleaning, detail=detail), (Report(), Release())
+    return replace(cleaning, detail=detail), (Report(), ReleaseOld())
 
 
-def _drained(state: State, at_s: float) -> Step:
+def _drained(state: SwitchState, at_s: float) -> Step:
     if state.phase is not Phase.CLEANING:
         return state, ()
-    return replace(state, deadline_s=at_s + state.settings.cleaning_timeout_s), (Release(),)
+    return replace(state, deadline_s=at_s + state.settings.cleaning_timeout_s), (ReleaseOld(),)
 
 
-def _released(state: State, at_s: float) -> Step:
+def _released(state: SwitchState, at_s: float) -> Step:
     if state.phase is Phase.CLEANING:
         return _finish(state, at_s)
     return (_let_go(state), ()) if state.phase is Phase.ABORTED else (state, ())
 
 
-def _failed(state: State, event: Failed, at_s: float) -> Step:
+def _failed(state: SwitchState, event: Failed, at_s: float) -> Step:
     match state.phase:
         case Phase.PLANNED | Phase.WARMING | Phase.SYNCING | Phase.CUTTING:
             # after the cut was sent too: this is the engine's own word that it did not happen
@@ -357,7 +357,7 @@ def _failed(state: State, event: Failed, at_s: float) -> Step:
             return _finish(replace(state, reason=event.reason, detail=event.detail), at_s)
         case Phase.CLEANING:
             deadline_s = state.deadline_s or at_s + state.settings.cleaning_timeout_s
-            return replace(state, detail=event.detail, deadline_s=deadline_s), (Release(RETRY_PAUSE_S),)
+            return replace(state, detail=event.detail, deadline_s=deadline_s), (ReleaseOld(RETRY_PAUSE_S),)
         case Phase.ABORTED if not state.is_finished:
             return replace(_let_go(state), detail=f"{state.detail}; afterwards: {event.detail}"), ()
         case Phase.DONE | Phase.ABORTED:
@@ -366,7 +366,7 @@ def _failed(state: State, event: Failed, at_s: float) -> Step:
             assert_never(state.phase)
 
 
-def _deadline_passed(state: State, phase: Phase, at_s: float) -> Step:
+def _deadline_passed(state: SwitchState, phase: Phase, at_s: float) -> Step:
     if phase is not state.phase:
         return state, ()
     waited = f"{phase.value} not done after {at_s - state.entered_s:.1f} s"
@@ -383,16 +383,16 @@ def _deadline_passed(state: State, phase: Phase, at_s: float) -> Step:
     return (_let_go(state), ()) if phase is Phase.ABORTED else (state, ())
 
 
-def _abort(state: State, reason: Reason, detail: str, at_s: float) -> Step:
+def _abort(state: SwitchState, reason: Reason, detail: str, at_s: float) -> Step:
     """Give up: the only way to ``ABORTED``. A shadow that was asked for is waited for, and aborted then."""
     aborted = _enter(state, Phase.ABORTED, state.settings.cleaning_timeout_s, at_s)
     aborted = replace(aborted, reason=reason, detail=detail)
     return aborted, (Report(), Abort(reason)) if state.shadow is Holding.HELD else (Report(),)
 
 
-def _finish(state: State, at_s: float) -> Step:
+def _finish(state: SwitchState, at_s: float) -> Step:
     return _let_go(_enter(state, Phase.DONE, None, at_s)), (Report(),)
 
 
-def _let_go(state: State) -> State:
+def _let_go(state: SwitchState) -> SwitchState:
     return replace(state, shadow=Holding.NONE)

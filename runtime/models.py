@@ -88,13 +88,16 @@ class Cluster:
         raise TopologyError(f"device {index} is not in the inventory; it has {known}")
 
     def named(self, selector: str) -> frozenset[int]:
-        """The devices that ``gpu_type:A100``, ``gpu:gpu-3`` or ``node:a`` means; none if it names nothing here."""
-        prefix, _, said = selector.partition(":")
+        """The devices that ``gpu_type:A100``, ``gpu:gpu-3`` or ``node:a`` means.
+
+        None if it names nothing here.
+        """
+        prefix, _, name = selector.partition(":")
         if prefix == "node":
-            return frozenset(gpu.index for node in self.nodes if node.name == said for gpu in node.gpus)
+            return frozenset(gpu.index for node in self.nodes if node.name == name for gpu in node.gpus)
         if prefix == "gpu_type":
-            return frozenset(gpu.index for gpu in self.gpus if gpu.kind.lower() == said.lower())
-        index = said.removeprefix("gpu-") if said.removeprefix("gpu-").isdecimal() else said
+            return frozenset(gpu.index for gpu in self.gpus if gpu.kind.lower() == name.lower())
+        index = name.removeprefix("gpu-") if name.removeprefix("gpu-").isdecimal() else name
         return frozenset(gpu.index for gpu in self.gpus if str(gpu.index) == index)
 
     def free_devices(self, kind: str, count: int, used: Collection[int]) -> tuple[int, ...]:
@@ -122,9 +125,7 @@ class Cluster:
             if a in indices and b in indices:
                 return node.link
         if self.network is None:
-            raise TopologyError(
-                f"devices {a} and {b} are on different nodes and the cluster declares no network"
-            )
+            raise TopologyError(f"devices {a} and {b} are on different nodes and the cluster declares no network")
         return self.network
 
 
@@ -157,23 +158,23 @@ class ModelSpec:
             UnsupportedModelError: the architecture is not known, or a needed key is missing or impossible.
         """
         architecture, known = architecture_of(config, name)
-        said: dict[str, Any] = dict(config)
+        fields: dict[str, Any] = dict(config)
         try:
-            heads = int(said["num_attention_heads"])
+            heads = int(fields["num_attention_heads"])
             num_experts, experts_per_token = known.experts(config)
             spec = cls(
                 name=name,
                 architecture=architecture,
-                num_layers=int(said["num_hidden_layers"]),
-                hidden_size=int(said["hidden_size"]),
-                intermediate_size=int(said[known.width]),
+                num_layers=int(fields["num_hidden_layers"]),
+                hidden_size=int(fields["hidden_size"]),
+                intermediate_size=int(fields[known.width]),
                 num_heads=heads,
-                num_kv_heads=int(said.get("num_key_value_heads") or heads),
-                head_dim=int(said.get("head_dim") or said["hidden_size"] // max(1, heads)),
-                vocab_size=int(said["vocab_size"]),
-                max_position_embeddings=int(said["max_position_embeddings"]),
-                tie_word_embeddings=bool(said.get("tie_word_embeddings", False)),
-                attention_bias=known.attention_bias or bool(said.get("attention_bias", False)),
+                num_kv_heads=int(fields.get("num_key_value_heads") or heads),
+                head_dim=int(fields.get("head_dim") or fields["hidden_size"] // max(1, heads)),
+                vocab_size=int(fields["vocab_size"]),
+                max_position_embeddings=int(fields["max_position_embeddings"]),
+                tie_word_embeddings=bool(fields.get("tie_word_embeddings", False)),
+                attention_bias=known.attention_bias or bool(fields.get("attention_bias", False)),
                 qk_norm=known.qk_norm,
                 num_experts=num_experts,
                 experts_per_token=experts_per_token,
@@ -206,9 +207,7 @@ class ModelSpec:
         """Why no engine here serves the model; None where they do."""
         if self.architecture not in MIXTURES:
             return None
-        return (
-            f"{self.name} is a mixture of experts ({self.architecture}): it can be planned for but not served"
-        )
+        return f"{self.name} is a mixture of experts ({self.architecture}): it can be planned for but not served"
 
     @property
     def attention_parameters(self) -> int:
@@ -356,7 +355,9 @@ class Topology:
         return self.text
 
     def check(self, cluster: Cluster, model: ModelSpec) -> None:
-        """Refuse what cannot be: unknown or doubly used devices, a gap in the layers, heads TP does not divide.
+        """Refuse what cannot be.
+
+        Unknown or doubly used devices, a gap in the layers, heads TP does not divide.
 
         Raises:
             TopologyError: naming the stage and the reason.

@@ -17,7 +17,9 @@ _STAGE = re.compile(
 
 
 def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str | None = None) -> Topology:
-    """Read the text form, for example ``A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4`` or ``tp2pp4``.
+    """Read the text form of a topology, for example ``tp2pp4``.
+
+    Or ``A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4``.
 
     ``precision`` is what holds where the text says none; without it the text has to say one. ``tp2pp4`` needs a cluster of
     one device kind.
@@ -45,14 +47,10 @@ def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str 
     return Topology(tuple(stages))
 
 
-def _parse_stage(
-    part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str | None]
-) -> Stage:
+def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str | None]) -> Stage:
     match = _STAGE.match(part)
     if match is None:
-        raise TopologyError(
-            f"cannot read stage {part!r}; write KINDxTP or KIND[ids], then :start-end, then @precision"
-        )
+        raise TopologyError(f"cannot read stage {part!r}; write KINDxTP or KIND[ids], then :start-end, then @precision")
     num_layers, precision = defaults
     if match["start"] is None and num_layers is None:
         raise TopologyError(f"stage {part!r} of several does not say its layers; write :start-end")
@@ -60,9 +58,7 @@ def _parse_stage(
         raise TopologyError(f"stage {part!r} does not say its precision; write @bf16 or another behind it")
     kind = match["kind"]
     devices = (
-        tuple(map(int, match["ids"].split(",")))
-        if match["ids"]
-        else cluster.free_devices(kind, int(match["tp"]), used)
+        tuple(map(int, match["ids"].split(","))) if match["ids"] else cluster.free_devices(kind, int(match["tp"]), used)
     )
     layers = LayerRange(int(match["start"] or 0), int(match["end"] or num_layers or 0))
     overrides = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 from runtime.engine import Engine, Token
 from runtime.errors import EngineLostError, RuntimeFault, StreamError
 from runtime.ledger import Ledger
-from runtime.stream import Arrival, Stream
+from runtime.stream import Stream, TokenArrival
 
 RECOVERY_TIMEOUT_S = 60.0
 """How long a stream waits for an engine that was lost, where nobody says otherwise."""
@@ -74,7 +74,10 @@ class Recovery:
         self._clear(stream)
 
     def lose(self, stream: Stream, epoch: int) -> None:
-        """A stream lost the engine that spoke under an epoch: it goes on, unless it is suspected and was alone."""
+        """A stream lost the engine that spoke under an epoch.
+
+        It goes on, unless it is suspected and was alone.
+        """
         self._ledger.lose(epoch)
         stream.strikes += self.num_batches - stream.submitted_at <= NEAR
         if stream is not self._alone:
@@ -123,7 +126,7 @@ class Recovery:
         """Let its client know that it is still here."""
         if stream.lost_at_s == lost_at_s:
             pause = Token(stream.request_id, self._ledger.epoch, len(stream.output), None)
-            stream.arrivals.append(Arrival(pause, "", self._clock()))
+            stream.arrivals.append(TokenArrival(pause, "", self._clock()))
             stream.wake.set()
             asyncio.get_running_loop().call_later(PAUSE_TOLD_S, self._tell_pause, stream, lost_at_s)
 
@@ -135,9 +138,12 @@ class Recovery:
             self._fail(stream, StreamError(why))
 
     async def _submit_again(self) -> None:
-        """Submit what was lost with its output so far: each suspect alone, then the oldest first, some beside each other."""
+        """Submit what was lost with its output so far.
+
+        Each suspect alone, then the oldest first, some beside each other.
+        """
         while self._to_resume:
-            waiting = sorted(self._to_resume.values(), key=lambda one: (one.strikes < STRIKES, one.arrived_s))
+            waiting = sorted(self._to_resume.values(), key=lambda stream: (stream.strikes < STRIKES, stream.arrived_s))
             is_suspected = waiting[0].strikes >= STRIKES
             if self._alone or len(self._resumed) >= (1 if is_suspected else RESUMED_AT_ONCE):
                 self._has_room.clear()

@@ -15,12 +15,12 @@ from dataclasses import replace
 from typing import Self
 
 from runtime.encoding import Encoder
-from runtime.engine import Engine, Finish, Moved, Output, Request, SamplingParams, Token
+from runtime.engine import Engine, Finish, GenerationRequest, Moved, Output, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
 from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
 from runtime.recovery import RECOVERY_TIMEOUT_S, Recovery
-from runtime.stream import Arrival, Delta, Gaps, GenerationParams, Observers, Stream
+from runtime.stream import Delta, Gaps, GenerationParams, Observers, Stream, TokenArrival
 from runtime.text import TextStream
 from runtime.tokenizer import Tokenizer
 
@@ -42,7 +42,10 @@ class Router:
         observers: Observers | None = None,
         recovery_timeout_s: float = RECOVERY_TIMEOUT_S,
     ) -> None:
-        """A stream whose engine is lost waits ``recovery_timeout_s`` to go on; with 0 it ends with an error at once."""
+        """A stream whose engine is lost waits ``recovery_timeout_s`` to go on.
+
+        With 0 it ends with an error at once.
+        """
         self.tokenizer = tokenizer
         self.encoder = Encoder(tokenizer)
         self._engine = engine
@@ -105,10 +108,10 @@ class Router:
         """Reserve the epoch of a cut to ``target``, so that its first token is known for what it is."""
         return self._ledger.announce(target.shape)
 
-    async def generate(
-        self, prompt: str | Sequence[int], params: GenerationParams
-    ) -> AsyncGenerator[Delta, None]:
-        """Deltas of one generation, the last with ``finish`` and ``usage``; pauses between them while its engine is away.
+    async def generate(self, prompt: str | Sequence[int], params: GenerationParams) -> AsyncGenerator[Delta, None]:
+        """Deltas of one generation, the last with ``finish`` and ``usage``.
+
+        Pauses between them while its engine is away.
 
         Nothing happens before the first delta is asked for. Closing the iterator (``contextlib.aclosing``),
         or cancelling whoever waits in it, ends the generation in the engine.
@@ -151,7 +154,7 @@ class Router:
         epoch = self._ledger.open(stream.request_id)
         if self._lost is not None:
             raise self._lost
-        stream.request = Request(stream.request_id, token_ids, self._sampling(params), epoch)
+        stream.request = GenerationRequest(stream.request_id, token_ids, self._sampling(params), epoch)
         if self._recovery.holds_back(stream):
             return
         try:
@@ -163,11 +166,11 @@ class Router:
 
     def _sampling(self, params: GenerationParams) -> SamplingParams:
         """As the engine is asked: with the model's end tokens, and a seed where it wants one."""
-        asked = params.sampling
+        sampling = params.sampling
         eos_ids = () if params.ignore_eos else self.tokenizer.eos_ids
-        draws = asked.temperature > 0 and asked.seed is None and self._engine.capabilities.wants_seed
-        seed = random.getrandbits(63) if draws else asked.seed
-        return replace(asked, seed=seed, stop_token_ids=asked.stop_token_ids + eos_ids)
+        draws = sampling.temperature > 0 and sampling.seed is None and self._engine.capabilities.wants_seed
+        seed = random.getrandbits(63) if draws else sampling.seed
+        return replace(sampling, seed=seed, stop_token_ids=sampling.stop_token_ids + eos_ids)
 
     def _close(self, stream: Stream, finish: Finish | None) -> None:
         """Forget a stream; without a finish its request was refused."""
@@ -220,9 +223,7 @@ class Router:
                 log.exception("a batch of the engine")
                 for name in output.request_ids if isinstance(output, Moved) else (output.request_id,):
                     if stream := self._streams.get(name):
-                        stream.fail(
-                            StreamError("an error of the service, which its log has; send the request again")
-                        )
+                        stream.fail(StreamError("an error of the service, which its log has; send the request again"))
 
     def _move(self, moved: Moved) -> None:
         """Have the streams that a cut moved tell of their next token; those without one waited for nothing."""
@@ -249,13 +250,11 @@ class Router:
                     stream.fail(StreamError(token.detail))
                     return
                 self._observe(stream, token, now_s)
-                stream.arrivals.append(Arrival(token, fingerprint, now_s))
+                stream.arrivals.append(TokenArrival(token, fingerprint, now_s))
                 stream.wake.set()
             case Dropped(DropReason.GAP, lost):
                 self._ledger.close(token.request_id)
-                failure = StreamError(
-                    f"{lost} tokens before index {token.index} were lost; send the request again"
-                )
+                failure = StreamError(f"{lost} tokens before index {token.index} were lost; send the request again")
                 self._streams[token.request_id].fail(failure)
             case Dropped():
                 pass

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from runtime.engine import Finish, Request, SamplingParams, Token
+from runtime.engine import Finish, GenerationRequest, SamplingParams, Token
 from runtime.errors import RuntimeFault
 from runtime.text import TextStream
 
@@ -110,7 +110,7 @@ class Observer(Protocol):
 
 
 @dataclass(slots=True)
-class Arrival:
+class TokenArrival:
     """A token that the ledger let pass."""
 
     token: Token
@@ -128,7 +128,7 @@ class Stream:
     text: TextStream
     tenant: str = ""
     observer: Observer | None = None
-    request: Request | None = None
+    request: GenerationRequest | None = None
     """As it was submitted first."""
     output: list[int] = field(default_factory=list)
     """The tokens that came."""
@@ -147,7 +147,7 @@ class Stream:
     """Of the tokens that came."""
     gaps: Gaps | None = None
     """Of the cut that moved it, until its next token."""
-    arrivals: list[Arrival] = field(default_factory=list)
+    arrivals: list[TokenArrival] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     num_tokens: int = 0
     """Delivered to the client."""
@@ -174,8 +174,11 @@ class Stream:
         self.failure = self.failure or failure
         self.wake.set()
 
-    async def next_arrivals(self) -> list[Arrival]:
-        """What came since the last call; waits for the first. Of much, some at a time, and others' turn between."""
+    async def next_arrivals(self) -> list[TokenArrival]:
+        """What came since the last call; waits for the first.
+
+        Of much, some at a time, and others' turn between.
+        """
         while not self.arrivals:
             if self.failure is not None:
                 raise self.failure
@@ -186,7 +189,7 @@ class Stream:
             await asyncio.sleep(0)
         return arrivals
 
-    def delta(self, arrival: Arrival) -> Delta:
+    def delta(self, arrival: TokenArrival) -> Delta:
         """What the client gets for one token."""
         token, text, finish = arrival.token, "", arrival.token.finish
         self.num_tokens += token.token_id is not None

@@ -1,4 +1,7 @@
-"""From token ids to text, token by token, and where a stop string ends it. Pure but for the decoder given."""
+"""From token ids to text, token by token, and where a stop string ends it.
+
+Pure but for the decoder given.
+"""
 
 from collections.abc import Callable, Sequence
 

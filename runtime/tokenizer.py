@@ -23,12 +23,13 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def _byte_characters() -> dict[str, int]:
-    """The characters that stand for bytes in byte-level vocabularies: printable ones for themselves, others from U+0100 on."""
+    """The characters that stand for bytes in byte-level vocabularies.
+
+    Printable ones for themselves, others from U+0100 on.
+    """
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
     others = (byte for byte in range(256) if byte not in printable)
-    return {chr(byte): byte for byte in printable} | {
-        chr(0x100 + place): byte for place, byte in enumerate(others)
-    }
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(others)}
 
 
 _BYTES = _byte_characters()
@@ -151,15 +152,16 @@ class Tokenizer:
 
     @cached_property
     def why_no_tools(self) -> str:
-        """Why the model cannot be offered tools; empty where its chat template knows them, and calls in the Hermes form."""
+        """Why the model cannot be offered tools.
+
+        Empty where its chat template knows them, and calls in the Hermes form.
+        """
         tool = {"type": "function", "function": {"name": "probe_tool", "parameters": {"type": "object"}}}
         call = {"type": "function", "function": {"name": "probe_call", "arguments": {"probe": 1}}}
-        asked = {"role": "user", "content": "?"}
+        message = {"role": "user", "content": "?"}
         try:
-            text = self._rendered([asked], [tool])
-            called = self._rendered(
-                [asked, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool]
-            )
+            text = self._rendered([message], [tool])
+            called = self._rendered([message, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool])
         except RequestError as problem:
             return str(problem)
         if "probe_tool" not in text:
@@ -169,9 +171,7 @@ class Tokenizer:
             return "the model's chat template writes calls in another form than <tool_call>{…}</tool_call>"
         return ""
 
-    def _rendered(
-        self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]
-    ) -> str:
+    def _rendered(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> str:
         if self._template is None:
             raise RequestError("the model has no chat template; use /completions with a prompt")
         try:
@@ -184,9 +184,7 @@ class Tokenizer:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     """What chat templates expect to find; sandboxed, for a checkpoint is data from elsewhere."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now(UTC).strftime(form)

@@ -11,7 +11,7 @@ from intent.models import (
     TenantException,
 )
 from runtime.models import Topology
-from selector.models import Candidate, LeftOut, Margin, Problem, Switch
+from selector.models import Candidate, LeftOut, Margin, SearchInput, SwitchPrediction
 from selector.objectives import WORKLOAD_RATE, Balance
 from selector.pipelines.optimum import Proof
 
@@ -57,11 +57,7 @@ def _plain(value: float) -> str:
 def goal_words(goal: Goal) -> str:
     """A goal in words: ``p99 TTFT <= 2 s``, ``tp == 2``, ``minimize cost``."""
     if isinstance(goal, Config):
-        return (
-            f"{goal.op} {goal.key}"
-            if goal.op in {"minimize", "maximize"}
-            else f"{goal.key} {goal.op} {goal.value}"
-        )
+        return f"{goal.op} {goal.key}" if goal.op in {"minimize", "maximize"} else f"{goal.key} {goal.op} {goal.value}"
     if not isinstance(goal, Objective):
         return repr(goal.evidence)
     name = " ".join(filter(None, (goal.stat, LABELS.get(goal.metric, goal.metric))))
@@ -74,9 +70,7 @@ def goal_words(goal: Goal) -> str:
 def topology_words(topology: Topology) -> str:
     """A topology in short: ``A100 TP4@bf16``; kinds of mixed ones joined by ``+``."""
     kinds = "+".join(dict.fromkeys(stage.kind for stage in topology.stages))
-    formats = dict.fromkeys(
-        stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers
-    )
+    formats = dict.fromkeys(stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers)
     return f"{kinds} {topology.shape}@{'+'.join(formats)}"
 
 
@@ -96,7 +90,7 @@ def optimises_less(goal: Goal, mine: float, best: float) -> str:
 def dearer(loser: Candidate, winner: Candidate, *, priced: bool) -> str:
     """Why what costs more loses; devices stand for cost where some have no price."""
     if priced:
-        costs = (amount(one.prediction.usd_per_hour, "USD/h") for one in (loser, winner))
+        costs = (amount(candidate.prediction.usd_per_hour, "USD/h") for candidate in (loser, winner))
         return "costs {} where {} hold every goal".format(*costs)
     fewer = winner.prediction.devices
     return f"needs {_devices(loser)} where {fewer} hold{'s' if fewer == 1 else ''} every goal"
@@ -106,7 +100,7 @@ def balances_less(balance: Balance, mine: tuple[float, float], best: tuple[float
     """Why a worse reading for its cost loses."""
     name = goal_words(balance.better).split(maxsplit=1)[1]
     unit = balance.better.unit or DEFAULT_UNITS[balance.better.metric]
-    readings = (f"{amount(one[0], unit)} at {one[1]:.3g}" for one in (mine, best))
+    readings = (f"{amount(reading[0], unit)} at {reading[1]:.3g}" for reading in (mine, best))
     return "weighs less, {} against cost: {} against {}".format(name, *readings)
 
 
@@ -114,7 +108,9 @@ def offer(today: Candidate, best: Candidate, *, priced: bool) -> str:
     """What a change could save that nobody asked for."""
     money = amount(today.prediction.usd_per_hour - best.prediction.usd_per_hour, "USD/h")
     saved = money if priced else _devices(best, of=today)
-    return f"{topology_words(best.topology)} would hold every goal too and save {saved}; ask for the lowest cost to get it"
+    return (
+        f"{topology_words(best.topology)} would hold every goal too and save {saved}; ask for the lowest cost to get it"
+    )
 
 
 def offer_to_keep_up(today: Candidate, best: Candidate, rate: str) -> str:
@@ -135,7 +131,7 @@ def not_worth_it(loser: Candidate, winner: Candidate) -> str:
     return f"gains nothing sure: a P95 TTFT of {_ttft(loser)} against {_ttft(winner)}, known within ± {band}"
 
 
-def not_paid(today: Candidate, best: Candidate, found: Switch) -> str:
+def not_paid(today: Candidate, best: Candidate, found: SwitchPrediction) -> str:
     """That a switch would take too long to pay for itself."""
     hours = (found.payback_s or 0.0) / 3600
     return (
@@ -144,7 +140,7 @@ def not_paid(today: Candidate, best: Candidate, found: Switch) -> str:
     )
 
 
-def streams(found: Switch) -> str:
+def streams(found: SwitchPrediction) -> str:
     """That requests will stand still, for how long, and why."""
     return (
         f"requests will stand still for about {found.stop_s:.2g} s: only one copy of the weights fits, so layers move "
@@ -178,9 +174,7 @@ def proof(found: Proof, layers: int) -> str:
         case "rate":
             words = f"at more than {bound.value:.4g} requests/s"
         case _:
-            words = (
-                f"with a {bound.stat} {bound.metric.upper()} under {amount(bound.value, 's')} in a full batch"
-            )
+            words = f"with a {bound.stat} {bound.metric.upper()} under {amount(bound.value, 's')} in a full batch"
     return f"{words} at most {found.layers} of {layers} layers fit"
 
 
@@ -200,12 +194,12 @@ def not_needed(goal: TenantException) -> str:
     return f"the exception for {goal.tenant} is not needed: the bound on {label} is held for everyone"
 
 
-def left_out(goal: Goal, problem: Problem) -> LeftOut:
+def left_out(goal: Goal, problem: SearchInput) -> LeftOut:
     """Why a goal plays no part in the choice."""
     return LeftOut(goal_words(goal), _why_left_out(goal, problem))
 
 
-def _why_left_out(goal: Goal, problem: Problem) -> str:
+def _why_left_out(goal: Goal, problem: SearchInput) -> str:
     other = getattr(goal, "model", None)
     if other not in {None, problem.model.name}:
         return f"is for {other}; this plan is for {problem.model.name}"
@@ -232,7 +226,7 @@ _UNWEIGHED = {
 """Metric to why a goal for it is left out."""
 
 
-def devices_for_cost(problem: Problem) -> str:
+def devices_for_cost(problem: SearchInput) -> str:
     """That devices are counted instead of money."""
     return f"{listed(problem.unpriced)} has no price, so the fewest devices stand for the lowest cost"
 

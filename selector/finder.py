@@ -12,7 +12,7 @@ from intent.models import Config, Objective
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
 from selector import explain
-from selector.models import Candidate, Infeasible, Problem, Profile
+from selector.models import Candidate, Infeasible, Profile, SearchInput
 from selector.objectives import Balance, Bound, Trade, margin_of, thresholds, value_of
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import BLOCK_TOKENS, Setting, dealt, pools_of
@@ -35,7 +35,7 @@ _SOONEST = Threshold("ttft", 0.0, "p95")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SearchResult:
     """The best topology for some goals, and why nothing is better."""
 
     best: Candidate
@@ -45,10 +45,10 @@ class Answer:
     """Operating points and device counts examined."""
 
 
-def first_of(answers: Sequence[Answer], ranking: Ranking) -> Answer:
+def first_of(answers: Sequence[SearchResult], ranking: Ranking) -> SearchResult:
     """Of several answers, of which there is one at least, the one that ranks first."""
-    order = replace(ranking, candidates=[one.best for one in answers]).best_first
-    return next(one for one in answers if one.best is order[0])
+    order = replace(ranking, candidates=[answer.best for answer in answers]).best_first
+    return next(answer for answer in answers if answer.best is order[0])
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Finder:
     """All there is, whatever goals leave of it."""
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> SearchInput:
         """What is to be solved."""
         return self.ranking.problem
 
@@ -76,9 +76,10 @@ class Finder:
         objectives: Sequence[Bound],
         other_than: Topology | None = None,
         then: Sequence[Threshold] | None = None,
-    ) -> Answer | None:
-        """The topology that holds the goals and has the objectives best, in their order, and ``then`` what decides among equals:
-        unless said, the lowest cost and then the lowest P95 TTFT.
+    ) -> SearchResult | None:
+        """The topology that holds the goals and has the objectives best, in their order.
+
+        ``then`` decides among equals; by default the lowest cost and then the lowest P95 TTFT.
 
         ``other_than`` leaves out all pipelines with as many stages on as many devices of each kind. Of what cannot stand
         together (an engine with one TP degree, machines without a network) each part is searched, and the best of all taken.
@@ -88,11 +89,7 @@ class Finder:
         wanted = thresholds(objectives, self.problem) or then[:1]
         wishes = [goal for goal in goals if isinstance(goal, Config)]
         grids = self.grids(wishes)
-        answers = [
-            answer
-            for grid in grids
-            if (answer := self._on(grid, (bounds, wanted, then), (grids, other_than)))
-        ]
+        answers = [answer for grid in grids if (answer := self._on(grid, (bounds, wanted, then), (grids, other_than)))]
         if not answers:
             return None
         best = first_of(answers, self.ranking)
@@ -100,16 +97,22 @@ class Finder:
 
     @property
     def cheapest(self) -> tuple[Threshold]:
-        """The lowest cost, or the fewest devices where some have no price: what decides after all that was asked for."""
+        """The lowest cost, or the fewest devices where some have no price.
+
+        What decides after all that was asked for.
+        """
         return (Threshold("devices" if self.problem.unpriced else "usd_per_hour", 0.0),)
 
-    def traded(self, goals: Sequence[Bound], balance: Balance) -> Answer | None:
-        """The topology that holds the goals and is best for latency or throughput and cost together (``selector.objectives``)."""
+    def traded(self, goals: Sequence[Bound], balance: Balance) -> SearchResult | None:
+        """The topology that holds the goals with the best trade of latency or throughput and cost.
+
+        See ``selector.objectives``.
+        """
         problem, workload, better = self.problem, self.problem.workload, balance.better
         priced = not problem.unpriced
         metric, unit = ("cost", "USD/h") if priced else ("gpu_count", "gpus")
 
-        def buys(most: float) -> tuple[Answer, float, float] | None:
+        def buys(most: float) -> tuple[SearchResult, float, float] | None:
             answer = self.best((*goals, Objective(metric, "<=", "", value=most, unit=unit)), (better,))  # type: ignore[arg-type]  # one of two
             if answer is None:
                 return None
@@ -124,15 +127,18 @@ class Finder:
 
     @property
     def holds(self) -> int | None:
-        """The most layers that fit anywhere, whatever the goals; None if there is no kind of stage to hold any."""
+        """The most layers that fit anywhere, whatever the goals.
+
+        None if there is no kind of stage to hold any.
+        """
         return max((most_held(grid, self._limits) for grid in self.grids(())), default=None)
 
     @property
     def _limits(self) -> list[Threshold]:
         """What holds for all that is searched, the nearest to goals that clash as well."""
         devices, loss = self.problem.limits.max_gpus, self.ranking.demands.most_quality_loss
-        said: list[tuple[Metric, float | None]] = [("devices", devices), ("quality_loss", loss)]
-        return [Threshold(metric, most) for metric, most in said if most is not None]
+        limits: list[tuple[Metric, float | None]] = [("devices", devices), ("quality_loss", loss)]
+        return [Threshold(metric, most) for metric, most in limits if most is not None]
 
     def grids(self, wishes: Sequence[Config]) -> Sequence[Grid]:
         """What may be built, in parts that cannot stand together."""
@@ -159,29 +165,31 @@ class Finder:
     def _on(
         self,
         grid: Grid,
-        asked: tuple[Sequence[Threshold], Sequence[Threshold], Sequence[Threshold]],
+        thresholds: tuple[Sequence[Threshold], Sequence[Threshold], Sequence[Threshold]],
         beside: tuple[Sequence[Grid], Topology | None],
-    ) -> Answer | None:
-        """The best on one grid; where it does not fit beside what runs now, the best on devices, or in memory, that are free.
+    ) -> SearchResult | None:
+        """The best on one grid.
+
+        Where it does not fit beside what runs now, the best on devices, or in memory, that are free.
 
         The latter is proven by nothing: what else would fit beside what runs is not known. Where nothing is free either, the
         best again, if the engine can stream it.
         """
         grids, other_than = beside
-        pipeline, prove = solve(_without(grid, other_than), *asked)
+        pipeline, prove = solve(_without(grid, other_than), *thresholds)
         if pipeline is None:
             return None
 
-        def answer(topology: Topology) -> Answer:
+        def answer(topology: Topology) -> SearchResult:
             here = replace(self.problem, cluster=grid.setting.cluster)
             found = candidate(topology, here, self.profiles)
             assert found is not None, "the search holds the KV of the load"
-            return Answer(found, lambda: self._proven(prove(grids) if grids else ()), grid.size)
+            return SearchResult(found, lambda: self._proven(prove(grids) if grids else ()), grid.size)
 
         if topology := self._bound(pipeline, grid, no_room_beside):
             return answer(topology)
         narrower = [_on_cluster(grid, cluster) for cluster in _beside(self.problem, grid.setting.cluster)]
-        found = [one for part in narrower if part and (one := self._on(part, asked, ((), other_than)))]
+        found = [result for part in narrower if part and (result := self._on(part, thresholds, ((), other_than)))]
         if found:
             return first_of(found, self.ranking)
         topology = self._bound(pipeline, grid, no_room) if grids else None
@@ -191,10 +199,11 @@ class Finder:
         """Those that prove something: not where another part would fit in a full batch and is worse otherwise."""
         return tuple(proof for proof in proofs if proof.layers < self.problem.model.num_layers)
 
-    def _bound(
-        self, pipeline: Pipeline, grid: Grid, barred: Callable[[Topology, Problem], str]
-    ) -> Topology | None:
-        """The pipeline on devices: today's first, since what they hold need not move; free ones if it does not fit there."""
+    def _bound(self, pipeline: Pipeline, grid: Grid, barred: Callable[[Topology, SearchInput], str]) -> Topology | None:
+        """The pipeline on devices: today's first, since what they hold need not move.
+
+        Free ones if it does not fit there.
+        """
         now = frozenset(self.problem.now.devices) if self.problem.now else frozenset[int]()
         every = frozenset(gpu.index for gpu in self.problem.cluster.gpus)
         wanted = [(parts[0][0].pool, parts[0][0].tp) for parts in pipeline.stages]
@@ -234,7 +243,7 @@ def _without(grid: Grid, topology: Topology | None) -> Grid:
     return replace(grid, barred=(topology.pp_size, counts))
 
 
-def _beside(problem: Problem, cluster: Cluster) -> list[Cluster]:
+def _beside(problem: SearchInput, cluster: Cluster) -> list[Cluster]:
     """Parts of a cluster on which whatever fits fits beside what runs now; none if they have been tried."""
     now = problem.now
     whole = sum(gpu.memory_bytes for gpu in cluster.gpus) == sum(
@@ -244,10 +253,7 @@ def _beside(problem: Problem, cluster: Cluster) -> list[Cluster]:
         return []
     needed = blocks_to_move(problem)
     weights, per_block = weight_bytes(now, problem.model), block_bytes(now, problem.model, BLOCK_TOKENS)
-    taken = {
-        device: round((weights[device] + needed * per_block[device]) / (1 - HEADROOM))
-        for device in now.devices
-    }
+    taken = {device: round((weights[device] + needed * per_block[device]) / (1 - HEADROOM)) for device in now.devices}
     return [_kept(cluster, taken, now.devices), _kept(cluster, taken, ())]
 
 
@@ -280,16 +286,16 @@ def why_infeasible(ranking: Ranking, finder: Finder) -> Infeasible:
         return Infeasible(_nothing_runs(finder), None)
     nearest = min(
         ranking.candidates,
-        key=lambda one: (_shortfall(ranking, one), one.prediction.devices, str(one.topology)),
+        key=lambda candidate: (
+            _shortfall(ranking, candidate),
+            candidate.prediction.devices,
+            str(candidate.topology),
+        ),
     )
     missed = ranking.missed(ranking.demands.bounds, nearest)
     words = explain.listed([explain.goal_words(bound) for bound in missed])
-    targets = tuple(
-        _target(ranking, bound) for bound in missed if isinstance(bound, Objective) and bound.op != "=="
-    )
-    return Infeasible(
-        _clashes(ranking, finder), replace(nearest, reason=f"comes nearest; misses {words}"), targets
-    )
+    targets = tuple(_target(ranking, bound) for bound in missed if isinstance(bound, Objective) and bound.op != "==")
+    return Infeasible(_clashes(ranking, finder), replace(nearest, reason=f"comes nearest; misses {words}"), targets)
 
 
 def _nothing_runs(finder: Finder) -> tuple[str, ...]:
@@ -314,9 +320,7 @@ def _clashes(ranking: Ranking, finder: Finder) -> tuple[str, ...]:
     bounds = ranking.demands.bounds
     if alone := [bound for bound in bounds if not _any_holds(ranking, (bound,))]:
         return tuple(_unreachable(ranking, bound, finder) for bound in alone)
-    pairs: list[tuple[Bound, ...]] = [
-        pair for pair in combinations(bounds, 2) if not _any_holds(ranking, pair)
-    ]
+    pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not _any_holds(ranking, pair)]
     groups = pairs or [bounds]
     return tuple(
         f"{explain.listed([explain.goal_words(bound) for bound in group])} exclude each other: "
@@ -326,7 +330,7 @@ def _clashes(ranking: Ranking, finder: Finder) -> tuple[str, ...]:
 
 
 def _any_holds(ranking: Ranking, bounds: Sequence[Bound]) -> bool:
-    return any(not ranking.missed(bounds, one) for one in ranking.candidates)
+    return any(not ranking.missed(bounds, candidate) for candidate in ranking.candidates)
 
 
 def _unreachable(ranking: Ranking, bound: Bound, finder: Finder) -> str:
@@ -343,7 +347,7 @@ def _unreachable(ranking: Ranking, bound: Bound, finder: Finder) -> str:
 def _target(ranking: Ranking, bound: Objective) -> str:
     """The nearest bound that could be held with every other goal or, if there is none, alone."""
     others = [other for other in ranking.demands.bounds if other is not bound]
-    joint = [one for one in ranking.candidates if not ranking.missed(others, one)]
+    joint = [candidate for candidate in ranking.candidates if not ranking.missed(others, candidate)]
     best = _best(ranking, bound, joint or ranking.candidates)
     eased = replace(bound, value=_outward(_reading(ranking, bound, best), bound.op))
     alone = "" if joint else ", without the other goals"
@@ -351,7 +355,7 @@ def _target(ranking: Ranking, bound: Objective) -> str:
 
 
 def _best(ranking: Ranking, bound: Bound, candidates: Sequence[Candidate]) -> Candidate:
-    return max(candidates, key=lambda one: margin_of(bound, one, ranking.problem.workload, "").margin)
+    return max(candidates, key=lambda candidate: margin_of(bound, candidate, ranking.problem.workload, "").margin)
 
 
 def _reading(ranking: Ranking, bound: Bound, candidate: Candidate) -> float:

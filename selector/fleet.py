@@ -1,4 +1,6 @@
-"""Replicas: several pipelines that share the load evenly, each the best on its part of the devices. Pure.
+"""Replicas: several pipelines that share the load evenly, each the best on its part of the devices.
+
+Pure.
 
 For any number of replicas the search says on which device counts one of them holds the goals at its part of the rate; which parts
 cost least in all is a knapsack over those counts. Where something else than devices or money decides, the devices are divided
@@ -14,8 +16,8 @@ import numpy as np
 
 from intent.models import Config
 from runtime.models import Cluster, Topology
-from selector.finder import Answer, Finder, first_of
-from selector.models import Candidate, Prediction, Problem
+from selector.finder import Finder, SearchResult, first_of
+from selector.models import Candidate, Prediction, SearchInput
 from selector.objectives import Bound, only, thresholds
 from selector.pipelines.operating import Pool, pools_of
 from selector.pipelines.optimum import device_costs, feasible_counts
@@ -35,10 +37,10 @@ class Fleets:
 
     finder: Finder
 
-    def best(
-        self, goals: Sequence[Bound], objectives: Sequence[Bound], alone: Candidate | None
-    ) -> Answer | None:
-        """The best fleet of two replicas or more that holds the goals; goals for devices and cost hold for all of it.
+    def best(self, goals: Sequence[Bound], objectives: Sequence[Bound], alone: Candidate | None) -> SearchResult | None:
+        """The best fleet of two replicas or more that holds the goals.
+
+        Goals for devices and cost hold for all of it.
 
         ``alone`` is the best single pipeline: what costs as much is not looked at.
         """
@@ -78,9 +80,7 @@ class Fleets:
             return
         yield [tuple(pool.size // count for pool in pools)] * count
         if len(pools) == count:
-            yield [
-                tuple(pool.size * (place == own) for place, pool in enumerate(pools)) for own in range(count)
-            ]
+            yield [tuple(pool.size * (place == own) for place, pool in enumerate(pools)) for own in range(count)]
 
     @property
     def _pools(self) -> tuple[Pool, ...]:
@@ -106,14 +106,12 @@ class Fleets:
         share = replace(load, rate_rps=load.rate_rps / count, concurrency=math.ceil(load.concurrency / count))
         return self._finder(replace(problem, workload=share, observed={}))
 
-    def _finder(self, problem: Problem) -> Finder:
+    def _finder(self, problem: SearchInput) -> Finder:
         return replace(self.finder, ranking=replace(self.finder.ranking, problem=problem))
 
-    def _on(
-        self, parts: Sequence[Counts], goals: Sequence[Bound], objectives: Sequence[Bound]
-    ) -> Answer | None:
+    def _on(self, parts: Sequence[Counts], goals: Sequence[Bound], objectives: Sequence[Bound]) -> SearchResult | None:
         """A replica on each part, or nothing if one of them cannot hold the goals."""
-        finder, answers = self._sharing(len(parts)), dict[Counts, Answer]()
+        finder, answers = self._sharing(len(parts)), dict[Counts, SearchResult]()
         found: list[Candidate] = []
         clusters = divided(finder.problem.cluster, self._pools, parts)
         for part, cluster in zip(parts, clusters, strict=False):
@@ -128,17 +126,17 @@ class Fleets:
             found.append(answer.best)
         if len(found) < len(parts):
             return None
-        together = combined([one.prediction for one in found])
-        best = Candidate(found[0].topology, together, "", tuple(one.topology for one in found[1:]))
-        return Answer(best, tuple, sum(answer.considered for answer in answers.values()))
+        together = combined([candidate.prediction for candidate in found])
+        best = Candidate(found[0].topology, together, "", tuple(candidate.topology for candidate in found[1:]))
+        return SearchResult(best, tuple, sum(answer.considered for answer in answers.values()))
 
 
-def _moved(candidate: Candidate, problem: Problem) -> Candidate | None:
-    """The same pipeline on the devices of another part, kind by kind in their order; None where nodes or memory differ."""
-    devices = {
-        kind: [gpu.index for gpu in problem.cluster.gpus if gpu.kind == kind]
-        for kind in problem.cluster.kinds
-    }
+def _moved(candidate: Candidate, problem: SearchInput) -> Candidate | None:
+    """The same pipeline on the devices of another part, kind by kind in their order.
+
+    None where nodes or memory differ.
+    """
+    devices = {kind: [gpu.index for gpu in problem.cluster.gpus if gpu.kind == kind] for kind in problem.cluster.kinds}
     stages = []
     for stage in candidate.topology.stages:
         stages.append(replace(stage, devices=tuple(devices[stage.kind][: stage.tp_size])))
@@ -153,7 +151,10 @@ def _on_one_node(devices: Sequence[int], cluster: Cluster) -> bool:
 
 
 def cheapest(fits: Flags, costs: Values, wanted: tuple[int, float]) -> list[Counts]:
-    """So many device counts that each fit, are there together and cost least in all, less than a limit; empty without them."""
+    """So many device counts that each fit, are there together and cost least in all, less than a limit.
+
+    Empty without them.
+    """
     count, limit = wanted
     items = sorted(_minimal(fits), key=lambda item: float(costs[item]))
     best: dict[Counts, tuple[float, list[Counts]]] = {(0,) * fits.ndim: (0.0, [])}
@@ -165,30 +166,31 @@ def cheapest(fits: Flags, costs: Values, wanted: tuple[int, float]) -> list[Coun
                 spent = cost + float(costs[item])
                 if spent + left * float(costs[items[0]]) >= limit:
                     break
-                fit = all(one < size for one, size in zip(total, fits.shape, strict=True))
+                fit = all(count < size for count, size in zip(total, fits.shape, strict=True))
                 if fit and (total not in grown or spent < grown[total][0]):
                     grown[total] = (spent, [*taken, item])
         best = grown
-    return min(best.values(), key=lambda one: one[0], default=(0.0, []))[1]
+    return min(best.values(), key=lambda entry: entry[0], default=(0.0, []))[1]
 
 
 def _minimal(fits: Flags) -> list[Counts]:
     """Counts that fit and of which nothing can be left out."""
-    places = [tuple(int(one) for one in place) for place in np.argwhere(fits)]
+    places = [tuple(int(index) for index in place) for place in np.argwhere(fits)]
     return [
         place
         for place in places
-        if not any(
-            other != place and all(a <= b for a, b in zip(other, place, strict=True)) for other in places
-        )
+        if not any(other != place and all(a <= b for a, b in zip(other, place, strict=True)) for other in places)
     ]
 
 
 def divided(cluster: Cluster, pools: Sequence[Pool], parts: Sequence[Counts]) -> list[Cluster]:
-    """A cluster of so many devices of each pool for every part, whole nodes first; empty if there are not enough."""
+    """A cluster of so many devices of each pool for every part, whole nodes first.
+
+    Empty if there are not enough.
+    """
     free = [[list(node) for node in pool.nodes] for pool in pools]
     given: dict[int, list[int]] = {}
-    for place, part in sorted(enumerate(parts), key=lambda one: -sum(one[1])):
+    for place, part in sorted(enumerate(parts), key=lambda part: -sum(part[1])):
         given[place] = []
         for nodes, wanted in zip(free, part, strict=True):
             given[place] += _taken(nodes, wanted)
@@ -211,12 +213,12 @@ def _taken(nodes: list[list[int]], wanted: int) -> list[int]:
 
 def combined(predictions: Sequence[Prediction]) -> Prediction:
     """What replicas do together: the worst latency, the throughput of all, the least sure source."""
-    first = max(predictions, key=lambda one: one.error_band)
-    total = sum(one.throughput_tok_s for one in predictions)
-    devices = sum(one.devices for one in predictions)
+    first = max(predictions, key=lambda prediction: prediction.error_band)
+    total = sum(prediction.throughput_tok_s for prediction in predictions)
+    devices = sum(prediction.devices for prediction in predictions)
 
     def worst(name: str) -> dict[str, float]:
-        return {stat: max(getattr(one, name)[stat] for one in predictions) for stat in first.ttft_s}
+        return {stat: max(getattr(prediction, name)[stat] for prediction in predictions) for stat in first.ttft_s}
 
     return replace(
         first,
@@ -224,17 +226,20 @@ def combined(predictions: Sequence[Prediction]) -> Prediction:
         tpot_s=worst("tpot_s"),
         e2e_s=worst("e2e_s"),
         throughput_tok_s=total,
-        gpu_util=sum(one.gpu_util * one.devices for one in predictions) / devices,
-        usd_per_hour=sum(one.usd_per_hour for one in predictions),
-        batch=max(one.batch for one in predictions),
-        quality_loss=sum(one.quality_loss for one in predictions) / len(predictions),
+        gpu_util=sum(prediction.gpu_util * prediction.devices for prediction in predictions) / devices,
+        usd_per_hour=sum(prediction.usd_per_hour for prediction in predictions),
+        batch=max(prediction.batch for prediction in predictions),
+        quality_loss=sum(prediction.quality_loss for prediction in predictions) / len(predictions),
         devices=devices,
         replicas=len(predictions),
     )
 
 
 def _of_one(goals: Sequence[Bound], count: int) -> list[Bound]:
-    """What each of so many replicas has to hold: its part of a throughput; what is counted over all of them is not among it."""
+    """What each of so many replicas has to hold: its part of a throughput.
+
+    What is counted over all of them is not among it.
+    """
     each = [goal for goal in goals if _metric(goal) not in {"cost", "gpu_count", "replicas"}]
     return [_share(goal, count) for goal in each]
 
@@ -254,6 +259,4 @@ def _wishes(goals: Sequence[Bound]) -> list[Config]:
 
 
 def _meets(count: int, wish: Config) -> bool:
-    return {"<=": count <= wish.value, ">=": count >= wish.value, "==": count == wish.value}.get(
-        wish.op, True
-    )
+    return {"<=": count <= wish.value, ">=": count >= wish.value, "==": count == wish.value}.get(wish.op, True)

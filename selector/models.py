@@ -55,9 +55,7 @@ def _shapes() -> Mapping[str, ModelSpec]:
 
 def _spec(name: str, sizes: list[int]) -> ModelSpec:
     layers, hidden, width, heads, kv_heads, head_dim, vocabulary, positions = sizes[:8]
-    dense = ModelSpec(
-        name, "shape only", layers, hidden, width, heads, kv_heads, head_dim, vocabulary, positions
-    )
+    dense = ModelSpec(name, "shape only", layers, hidden, width, heads, kv_heads, head_dim, vocabulary, positions)
     experts, used = sizes[8:] or (1, 1)
     return replace(dense, num_experts=experts, experts_per_token=used)
 
@@ -130,15 +128,11 @@ class Profile:
         where = f"profile of {mapping.get('kind', 'a device without kind')}"
         known = {item.name for item in fields(cls)}
         if unknown := sorted(map(str, mapping.keys() - known)):
-            raise ProfileError(
-                f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(known))}"
-            )
+            raise ProfileError(f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         if missing := sorted(known - mapping.keys() - {"extrapolated"}):
             raise ProfileError(f"{where}: {', '.join(missing)} missing")
         if mapping["source"] not in get_args(Source):
-            raise ProfileError(
-                f"{where}: source is {mapping['source']!r}; use one of {', '.join(get_args(Source))}"
-            )
+            raise ProfileError(f"{where}: source is {mapping['source']!r}; use one of {', '.join(get_args(Source))}")
         profile = cls(**{key: _read(f"{where}: {key}", key, value) for key, value in mapping.items()})
         _check_figures(where, profile)
         return profile
@@ -157,10 +151,7 @@ def _read(where: str, key: str, value: Any) -> Any:
     if key in {"flops_s", "compute_share", "weight_share"}:
         return {name: _number(f"{where}.{name}", item) for name, item in _mapping(where, value).items()}
     if key == "allreduce_s":
-        return {
-            _whole(where, size): _points(f"{where}.{size}", item)
-            for size, item in _mapping(where, value).items()
-        }
+        return {_whole(where, size): _points(f"{where}.{size}", item) for size, item in _mapping(where, value).items()}
     return _number(where, value)
 
 
@@ -194,9 +185,7 @@ def _points(where: str, value: Any) -> Mapping[int, float]:
     Raises:
         ProfileError: fewer than two points, or a larger message that takes less time.
     """
-    points = {
-        _whole(where, size): _number(f"{where}.{size}", item) for size, item in _mapping(where, value).items()
-    }
+    points = {_whole(where, size): _number(f"{where}.{size}", item) for size, item in _mapping(where, value).items()}
     ordered = dict(sorted(points.items()))
     times = list(ordered.values())
     if len(times) < 2 or times != sorted(times):
@@ -257,7 +246,10 @@ class CpuSamples:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Modelled SLIs of a topology under a workload; never called measurement. Infinite where requests pile up."""
+    """Modelled SLIs of a topology under a workload; never called measurement.
+
+    Infinite where requests pile up.
+    """
 
     ttft_s: Mapping[str, float]
     """``mean`` and percentiles, as the other latencies."""
@@ -295,7 +287,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SearchInput:
     """Everything the search needs: pure data."""
 
     cluster: Cluster
@@ -331,7 +323,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class PlanRef:
     """What a plan carries for the world outside: handed in, never made up by the pure search."""
 
     plan_id: str
@@ -362,7 +354,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class SwitchPrediction:
     """What it takes to get from one topology to another, as predicted."""
 
     strategy: Literal["shadow", "stream"]
@@ -402,7 +394,7 @@ class Plan:
     """What a change could save that nobody asked for; never taken."""
     considered: int = 0
     """Operating points and device counts examined; each stands for every split of the layers."""
-    switch: Switch | None = None
+    switch: SwitchPrediction | None = None
     """From what runs; None when nothing does, or when it cannot be predicted."""
     replicas: tuple[Topology, ...] = ()
     """Further pipelines beside ``target``, each with an equal part of the load; only where the engine serves several."""

@@ -19,7 +19,7 @@ from intent.models import (
     TenantException,
 )
 from runtime.models import BYTES_PER_VALUE, Cluster, Topology
-from selector.models import Candidate, Margin, Prediction, Problem, Workload
+from selector.models import Candidate, Margin, Prediction, SearchInput, Workload
 from selector.pipelines.optimum import Metric, Threshold
 
 
@@ -35,7 +35,7 @@ class Places:
     notes: tuple[str, ...]
 
 
-def places(goals: Sequence[Goal], problem: Problem) -> Places:
+def places(goals: Sequence[Goal], problem: SearchInput) -> Places:
     """What the placements of a model, or of everything, leave; frozen devices that are idle stay idle."""
     mine = [goal for goal in goals if isinstance(goal, Placement) and concerns(goal, problem.model.name)]
     cluster, now = problem.cluster, set(problem.now.devices) if problem.now else set[int]()
@@ -69,19 +69,17 @@ def concerns(goal: Placement, model: str) -> bool:
 
 def only(cluster: Cluster, devices: Collection[int]) -> Cluster:
     """The cluster with no other devices."""
-    nodes = (
-        replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.index in devices)) for node in cluster.nodes
-    )
+    nodes = (replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.index in devices)) for node in cluster.nodes)
     return replace(cluster, nodes=tuple(node for node in nodes if node.gpus))
 
 
 def _note(goals: Sequence[Placement], left: Collection[int], out: Collection[int]) -> str:
-    said = " and ".join(
+    quoted = " and ".join(
         [repr(goal.evidence) for goal in goals if goal.rule != "prefer"]
         + [f"device {device} is out" for device in sorted(out)]
     )
     devices = ", ".join(map(str, sorted(left))) or "none"
-    return f"{said}: of the inventory that leaves the devices {devices}"
+    return f"{quoted}: of the inventory that leaves the devices {devices}"
 
 
 Choice = TypeVar("Choice")
@@ -102,10 +100,10 @@ def weighed(goal: Priority) -> bool:
 def sides(goals: Sequence[Goal]) -> tuple[str, ...]:
     """The sides that were said, what is put first before what is put after it."""
     pairs = [goal for goal in goals if isinstance(goal, Priority) and weighed(goal)]
-    said = dict.fromkeys(side for goal in pairs for side in (goal.higher, goal.lower) if side)
+    sides = dict.fromkeys(side for goal in pairs for side in (goal.higher, goal.lower) if side)
     order: list[str] = []
-    while len(order) < len(said):
-        left = [side for side in said if side not in order]
+    while len(order) < len(sides):
+        left = [side for side in sides if side not in order]
         beaten = {goal.lower for goal in pairs if goal.higher in left}
         above_all = [goal.higher for goal in pairs if goal.lower is None and goal.higher in left]
         free = [side for side in left if side not in beaten] or left  # the validator lets no circle pass
@@ -116,8 +114,7 @@ def sides(goals: Sequence[Goal]) -> tuple[str, ...]:
 def above_cost(goals: Sequence[Goal]) -> bool:
     """Whether latency or throughput is put before everything else, cost included: ``throughput first``."""
     return any(
-        isinstance(goal, Priority) and weighed(goal) and goal.lower is None and goal.higher != "cost"
-        for goal in goals
+        isinstance(goal, Priority) and weighed(goal) and goal.lower is None and goal.higher != "cost" for goal in goals
     )
 
 
@@ -164,7 +161,10 @@ def balance(goals: Sequence[Goal], bounds: Sequence[Goal]) -> Balance | None:
 
 @dataclass(frozen=True, slots=True)
 class Trade(Generic[Choice]):
-    """The best choice for a product of powers of a cost and of what it buys, which falls as the cost may rise."""
+    """The best choice for a product of powers of a cost and of what it buys.
+
+    The second falls as the cost may rise.
+    """
 
     buys: Callable[[float], tuple[Choice, float, float] | None]
     """The best choice for at most a cost, what it reads (smaller is better) and what it really costs; None if there is none."""
@@ -172,7 +172,10 @@ class Trade(Generic[Choice]):
     """Of what it reads and what it costs; smaller is better."""
 
     def best(self, costs: Sequence[float]) -> Choice | None:
-        """Branch and bound over the costs, which rise: between two, nothing beats the lower cost with the upper one's reading."""
+        """Branch and bound over the costs, which rise.
+
+        Between two, nothing beats the lower cost with the upper one's reading.
+        """
         found = self.buys(costs[-1])
         if found is None:
             return None
@@ -224,11 +227,11 @@ class Demands:
     @property
     def most_quality_loss(self) -> float | None:
         """The tightest bound on it; a bound is leave to use any precision that keeps it."""
-        said = [goal for goal in self.bounds if isinstance(goal, Objective) and goal.metric == "quality_loss"]
-        return min((goal.value or 0.0 for goal in said), default=None)
+        objectives = [goal for goal in self.bounds if isinstance(goal, Objective) and goal.metric == "quality_loss"]
+        return min((goal.value or 0.0 for goal in objectives), default=None)
 
 
-def sort_goals(goals: Sequence[Goal], problem: Problem) -> Demands:
+def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
     """Sort the goals in force.
 
     Keeping up with the workload's rate is demanded beside a latency goal, since no latency holds under
@@ -237,16 +240,12 @@ def sort_goals(goals: Sequence[Goal], problem: Problem) -> Demands:
     model, workload = problem.model.name, problem.workload
     mine = [goal for goal in goals if getattr(goal, "model", None) in {None, model}]
     readable = [goal for goal in mine if _readable(goal, problem)]
-    bounds = [
-        goal for goal in readable if isinstance(goal, Bound) and goal.op not in {"minimize", "maximize"}
-    ]
+    bounds = [goal for goal in readable if isinstance(goal, Bound) and goal.op not in {"minimize", "maximize"}]
     hard = [goal for goal in bounds if isinstance(goal, Config) or not goal.soft]
     soft = [goal for goal in bounds if isinstance(goal, Objective) and goal.soft]
     latency = any(isinstance(goal, Objective) and goal.metric in LATENCIES for goal in hard)
     (hard if latency else soft).append(_keep_up(workload))
-    optimised = [
-        _priced(goal, problem) for goal in readable if isinstance(goal, Bound) and goal not in bounds
-    ]
+    optimised = [_priced(goal, problem) for goal in readable if isinstance(goal, Bound) and goal not in bounds]
     weighed_up = None if optimised else balance(mine, hard)
     if weighed_up is None:
         optimised += [_priced(objective(side, hard), problem) for side in sides(mine)]
@@ -256,13 +255,11 @@ def sort_goals(goals: Sequence[Goal], problem: Problem) -> Demands:
         optimised=tuple(optimised),
         rules=tuple(goal for goal in readable if isinstance(goal, PrecisionRule)),
         balance=weighed_up,
-        not_evaluated=tuple(
-            goal for goal in goals if goal not in readable and not _weighed(goal, mine, model)
-        ),
+        not_evaluated=tuple(goal for goal in goals if goal not in readable and not _weighed(goal, mine, model)),
     )
 
 
-def _readable(goal: Goal, problem: Problem) -> bool:
+def _readable(goal: Goal, problem: SearchInput) -> bool:
     if isinstance(goal, Objective):
         if goal.metric == "quality_loss" and not problem.limits.quality_loss:
             return False  # nobody said what a precision costs
@@ -272,7 +269,7 @@ def _readable(goal: Goal, problem: Problem) -> bool:
     return isinstance(goal, Config | PrecisionRule)
 
 
-def _priced(goal: Bound, problem: Problem) -> Bound:
+def _priced(goal: Bound, problem: SearchInput) -> Bound:
     """Devices stand for cost where some have no price."""
     if isinstance(goal, Objective) and goal.metric == "cost" and problem.unpriced:
         return replace(goal, metric="gpu_count", unit="gpus")
@@ -280,18 +277,19 @@ def _priced(goal: Bound, problem: Problem) -> Bound:
 
 
 def _weighed(goal: Goal, mine: Sequence[Goal], model: str) -> bool:
-    """Whether it decides elsewhere: where to search, in which order, or that nothing is asked beyond what holds for everyone."""
+    """Whether it decides elsewhere.
+
+    Where to search, in which order, or that nothing is asked beyond what holds for everyone.
+    """
     if isinstance(goal, Placement):
         return concerns(goal, model)
     if isinstance(goal, TenantException):
-        return any(isinstance(one, Objective) and one.metric == goal.metric for one in mine)
+        return any(isinstance(other_goal, Objective) and other_goal.metric == goal.metric for other_goal in mine)
     return isinstance(goal, Priority) and weighed(goal)
 
 
 def _keep_up(workload: Workload) -> Objective:
-    return Objective(
-        "throughput_req", ">=", evidence=WORKLOAD_RATE, value=workload.rate_rps, unit="requests/s"
-    )
+    return Objective("throughput_req", ">=", evidence=WORKLOAD_RATE, value=workload.rate_rps, unit="requests/s")
 
 
 def precisions_for(
@@ -343,14 +341,20 @@ def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: 
 
 
 def usd_per(unit: str | None, workload: Workload) -> float:
-    """What one USD an hour is by the day, the month (730 h) or the million output tokens at the workload's rate."""
+    """One USD an hour by the day, the month (730 h) or the million output tokens.
+
+    The tokens come at the workload's rate.
+    """
     if unit == "USD/Mtok":
         return 1e6 / (3600 * workload.rate_rps * max(1, workload.output_tokens))
     return HOURS_OF_COST.get(unit or "", 1.0)
 
 
-def thresholds(goals: Sequence[Bound], problem: Problem) -> list[Threshold]:
-    """Goals as the search takes them; those that have no place there (TP, PP, a lower bound on utilisation) are left out."""
+def thresholds(goals: Sequence[Bound], problem: SearchInput) -> list[Threshold]:
+    """Goals as the search takes them.
+
+    Those that have no place there (TP, PP, a lower bound on utilisation) are left out.
+    """
     return [
         _threshold(goal, metric, problem)
         for goal in goals
@@ -359,7 +363,7 @@ def thresholds(goals: Sequence[Bound], problem: Problem) -> list[Threshold]:
     ]
 
 
-def _threshold(goal: Objective, metric: Metric, problem: Problem) -> Threshold:
+def _threshold(goal: Objective, metric: Metric, problem: SearchInput) -> Threshold:
     """On what the search predicts, before corrections."""
     value, workload = goal.value or 0.0, problem.workload
     if goal.metric in LATENCIES:
@@ -403,9 +407,7 @@ def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str)
     predicted = value_of(goal, candidate.topology, candidate.prediction, workload)
     bound = float(goal.value if goal.value is not None else 0)
     gap = {"<=": bound - predicted, ">=": predicted - bound}.get(goal.op, 0.0 - abs(predicted - bound))
-    if math.isclose(
-        predicted, bound, rel_tol=1e-9
-    ):  # a bound that is used up: the sum differs in the last digit
+    if math.isclose(predicted, bound, rel_tol=1e-9):  # a bound that is used up: the sum differs in the last digit
         gap = 0.0
     unit = (goal.unit or "") if isinstance(goal, Objective) else ""
     return Margin(words, predicted, bound, unit, gap / abs(bound) if bound else gap)
@@ -417,18 +419,19 @@ def holds(goal: Bound, candidate: Candidate, workload: Workload) -> bool:
 
 
 def absolute(goals: Sequence[Goal], today: Candidate | None, workload: Workload) -> list[Goal]:
-    """The goals with relative ones as bounds on what today's topology is predicted to do; they stay as they are without one."""
+    """The goals with relative ones as bounds on what today's topology is predicted to do.
+
+    They stay as they are without one.
+    """
     return [
-        _bound(goal, today, workload)
-        if today and isinstance(goal, Relative) and goal.metric in EVALUATED
-        else goal
+        _bound(goal, today, workload) if today and isinstance(goal, Relative) and goal.metric in EVALUATED else goal
         for goal in goals
     ]
 
 
 def _bound(goal: Relative, today: Candidate, workload: Workload) -> Objective:
     unit = goal.unit or UNITS[goal.metric][0]
-    said = Objective(goal.metric, goal.op, goal.evidence, stat=goal.stat, unit=unit)
-    current = value_of(said, today.topology, today.prediction, workload)
+    objective = Objective(goal.metric, goal.op, goal.evidence, stat=goal.stat, unit=unit)
+    current = value_of(objective, today.topology, today.prediction, workload)
     value = current * goal.factor if goal.factor is not None else current + (goal.delta or 0.0)
-    return replace(said, value=value, window=goal.window, tenant=goal.tenant, model=goal.model)
+    return replace(objective, value=value, window=goal.window, tenant=goal.tenant, model=goal.model)

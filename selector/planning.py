@@ -14,15 +14,15 @@ from selector.models import (
     Infeasible,
     Margin,
     Plan,
+    PlanRef,
     Prediction,
-    Problem,
     Profile,
     ProfileError,
-    Ticket,
+    SearchInput,
 )
 from selector.performance.load import saturation_tok_s
 from selector.performance.work import Lengths
-from selector.pipelines.operating import Load
+from selector.pipelines.operating import OperatingLoad
 from selector.prediction import Simulated, candidate, server_of, simulated
 from selector.ranking import bytes_to_move, switch
 from selector.search import choose, select
@@ -34,7 +34,7 @@ _LATENCIES = ("ttft", "tpot", "e2e")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SimulatedPrediction:
     """What a simulation gave of a topology, beside what the closed forms say of it."""
 
     predicted: Prediction
@@ -90,9 +90,11 @@ class Seen:
 
 
 def planned(
-    goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
+    goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef
 ) -> Plan | Infeasible:
-    """The best topology for the goals in force, or why there is none, as ``select`` has it and a simulation bears out.
+    """The best topology for the goals in force, or why there is none.
+
+    As ``select`` has it and a simulation bears out.
 
     What is told of a topology is what its simulation says where that differs. At most ``SEARCHES`` topologies beside what
     runs are simulated, in about a second altogether; then the best of those is the answer.
@@ -116,15 +118,15 @@ def planned(
     return choose(goals, replace(problem, observed=known), profiles, ticket)
 
 
-def named(target: Topology, problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket) -> Plan:
-    """A plan to a topology that somebody named and nothing bars (``space.obstacle``), told as a simulation bears it out.
+def named(target: Topology, problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef) -> Plan:
+    """A plan to a named topology that nothing blocks, as a simulation bears it out.
 
     Raises:
         TopologyError: it does not hold the workload, or has no figures.
     """
-    sides = [one for one in (problem.now, target) if one]
-    seen = {one: _seen(one, problem, profiles) for one in sides}
-    known = {one: _believed(found, (), problem) for one, found in seen.items() if found}
+    sides = [topology for topology in (problem.now, target) if topology]
+    seen = {side: _seen(side, problem, profiles) for side in sides}
+    known = {topology: _believed(found, (), problem) for topology, found in seen.items() if found}
     here = replace(problem, observed=known)
     found, today = _told_of(target, here, profiles), None
     if problem.now in known:
@@ -148,7 +150,7 @@ def named(target: Topology, problem: Problem, profiles: Mapping[str, Profile], t
     )
 
 
-def _told_of(target: Topology, problem: Problem, profiles: Mapping[str, Profile]) -> Candidate:
+def _told_of(target: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate:
     try:
         found = candidate(target, problem, profiles)
     except (KeyError, ProfileError) as error:
@@ -165,9 +167,9 @@ def _told(answer: Plan | Infeasible) -> Topology | None:
     return answer.nearest.topology if answer.nearest and not answer.nearest.replicas else None
 
 
-def _seen(topology: Topology, problem: Problem, profiles: Mapping[str, Profile]) -> Seen | None:
+def _seen(topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> SimulatedPrediction | None:
     """A topology in the simulator; None where it does not hold the load, or has no figures."""
-    load = Load.of(problem.workload)
+    load = OperatingLoad.of(problem.workload)
     try:
         found = candidate(topology, problem, profiles)
         simulation = simulated(topology, problem, profiles, _STEPS) if found else None
@@ -177,11 +179,11 @@ def _seen(topology: Topology, problem: Problem, profiles: Mapping[str, Profile])
     if found is None or simulation is None:
         return None
     lengths = Lengths.fixed(max(1, load.input_tokens), load.output_tokens)
-    return Seen(found.prediction, simulation, saturation_tok_s(server, lengths))
+    return SimulatedPrediction(found.prediction, simulation, saturation_tok_s(server, lengths))
 
 
-def _believed(seen: Seen, goals: Sequence[Goal], problem: Problem) -> Prediction:
-    load = Load.of(problem.workload)
+def _believed(seen: SimulatedPrediction, goals: Sequence[Goal], problem: SearchInput) -> Prediction:
+    load = OperatingLoad.of(problem.workload)
     return seen.believed(goals, load.rate_rps * load.output_tokens)
 
 
@@ -195,17 +197,20 @@ SHORT_ENOUGH = "the pause"
 """What stands for evidence in the goal that follows from a bound on the stop."""
 
 
-Search = Callable[[Sequence[Goal], Problem, Mapping[str, Profile], Ticket], Plan | Infeasible]
+Search = Callable[[Sequence[Goal], SearchInput, Mapping[str, Profile], PlanRef], Plan | Infeasible]
 
 
 def planned_within(
     goals: Sequence[Goal],
-    problem: Problem,
+    problem: SearchInput,
     profiles: Mapping[str, Profile],
-    ticket: Ticket,
+    ticket: PlanRef,
     search: Search = planned,
 ) -> Plan | Infeasible:
-    """As ``search``, with a switch that keeps the hard bounds on its stop; soft ones it may miss, and says so."""
+    """As ``search``, with a switch that keeps the hard bounds on its stop.
+
+    Soft ones it may miss, and says so.
+    """
     bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.metric == PAUSE and goal.value]
     answer = search(goals, problem, profiles, ticket)
     hard = [bound for bound in bounds if not bound.soft]
@@ -263,19 +268,19 @@ def _refused(stays: Infeasible, switched: Plan, bound: Objective) -> Infeasible:
         reasons=(_too_long(switched, bound), what_runs),
         nearest=near,
         feasible_targets=(explain.goal_words(replace(bound, value=_rounded_up(_pause_s(switched)))),),
-        left_out=tuple(one for one in stays.left_out if one.goal not in unsaid),
+        left_out=tuple(left_out for left_out in stays.left_out if left_out.goal not in unsaid),
     )
 
 
 def _without(plan: Plan, quicker: Objective, bound: Objective) -> Plan:
     """A plan that speaks of the bound where it means a goal that nobody said."""
-    unsaid, said = explain.goal_words(quicker), explain.goal_words(bound)
+    unsaid, bound_words = explain.goal_words(quicker), explain.goal_words(bound)
     second = plan.runner_up
     return replace(
         plan,
-        margins=tuple(one for one in plan.margins if one.goal != unsaid),
-        reasons=tuple(reason.replace(unsaid, said) for reason in plan.reasons),
-        runner_up=replace(second, reason=second.reason.replace(unsaid, said)) if second else None,
+        margins=tuple(margin for margin in plan.margins if margin.goal != unsaid),
+        reasons=tuple(reason.replace(unsaid, bound_words) for reason in plan.reasons),
+        runner_up=replace(second, reason=second.reason.replace(unsaid, bound_words)) if second else None,
     )
 
 
@@ -289,10 +294,10 @@ def _told_pause(answer: Plan | Infeasible, bounds: Sequence[Objective], *reasons
         Margin(goal, pause_s, _value(bound), "s", 1 - pause_s / _value(bound))
         for goal, bound in zip(words, bounds, strict=True)
     )
-    missed = [f"{explain.misses(one)}: a soft goal" for one in margins if one.margin < 0]
+    missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return replace(
         answer,
         margins=(*answer.margins, *margins),
         reasons=(*answer.reasons, *reasons, *missed),
-        left_out=tuple(one for one in answer.left_out if one.goal not in words),
+        left_out=tuple(left_out for left_out in answer.left_out if left_out.goal not in words),
     )

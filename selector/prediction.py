@@ -12,13 +12,13 @@ from intent.models import PERCENTILES
 from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
-from selector.models import Candidate, Prediction, Problem, Profile, Source
+from selector.models import Candidate, Prediction, Profile, SearchInput, Source
 from selector.performance.latency import Reading, reading_of
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import stage_costs
-from selector.performance.simulator import Arrival, Server, simulate
+from selector.performance.simulator import RequestArrival, ServerModel, simulate
 from selector.pipelines.grid import Grid, Pipeline
-from selector.pipelines.operating import BLOCK_TOKENS, Load, Setting, StageKind, pools_of
+from selector.pipelines.operating import BLOCK_TOKENS, OperatingLoad, Setting, StageKind, pools_of
 from selector.pipelines.optimum import STATISTICS, Metric, Threshold, latencies_s
 from selector.pipelines.stages import running
 
@@ -29,14 +29,14 @@ def server_of(
     cluster: Cluster,
     profiles: Mapping[str, Profile],
     batching: Batching = USUAL_BATCHING,
-) -> Server:
+) -> ServerModel:
     """A topology as a server of continuous batches.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
         TopologyError: two stages on nodes without a network between them.
     """
-    return Server(
+    return ServerModel(
         stages=stage_costs(topology, model, cluster, profiles),
         slots=batching.max_sequences,
         kv_tokens=blocks(topology, model, cluster, BLOCK_TOKENS) * BLOCK_TOKENS,
@@ -45,8 +45,10 @@ def server_of(
     )
 
 
-def candidate(topology: Topology, problem: Problem, profiles: Mapping[str, Profile]) -> Candidate | None:
-    """A topology with as many sequences at once as the engine runs and its KV holds; None if it does not hold the load.
+def candidate(topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
+    """A topology with as many sequences at once as the engine runs and its KV holds.
+
+    None if it does not hold the load.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
@@ -62,7 +64,7 @@ def candidate(topology: Topology, problem: Problem, profiles: Mapping[str, Profi
     return Candidate(topology, corrected(found, problem), "") if found else None
 
 
-def corrected(prediction: Prediction, problem: Problem) -> Prediction:
+def corrected(prediction: Prediction, problem: SearchInput) -> Prediction:
     """A prediction times what predictions are known to be off by."""
     if not problem.corrections:
         return prediction
@@ -87,23 +89,21 @@ def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
     for layer in stage.layers:
         name = stage.precision_of(layer).weights
         counts[name] = counts.get(name, 0) + 1
-    return [
-        (StageKind(pool, stage.kind, stage.tp_size, name), count) for name, count in counts.items() if count
-    ]
+    return [(StageKind(pool, stage.kind, stage.tp_size, name), count) for name, count in counts.items() if count]
 
 
 def _prediction(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -> Prediction | None:
-    """The SLIs at the largest of some batch limits, which rise; each statistic at the batch that is enough for it."""
+    """The SLIs at the largest of some batch limits, which rise.
+
+    Each statistic at the batch that is enough for it.
+    """
     if not pipelines:
         return None
     load, cluster, most = grid.setting.load, grid.setting.cluster, pipelines[-1]
     source, error_band = confidence(topology, grid.setting.profiles)
 
     def lowest(metric: Metric) -> dict[str, float]:
-        return {
-            stat: float(latencies_s(pipelines, Threshold(metric, 0.0, stat), grid).min())
-            for stat in STATISTICS
-        }
+        return {stat: float(latencies_s(pipelines, Threshold(metric, 0.0, stat), grid).min()) for stat in STATISTICS}
 
     return Prediction(
         ttft_s=lowest("ttft"),
@@ -121,16 +121,15 @@ def _prediction(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -
 
 
 def _quality_loss(topology: Topology, losses: Mapping[str, float]) -> float:
-    lost = [
-        losses.get(stage.precision_of(layer).weights, 0.0)
-        for stage in topology.stages
-        for layer in stage.layers
-    ]
+    lost = [losses.get(stage.precision_of(layer).weights, 0.0) for stage in topology.stages for layer in stage.layers]
     return math.fsum(lost) / len(lost)
 
 
 def confidence(topology: Topology, profiles: Mapping[str, Profile]) -> tuple[Source, float]:
-    """The least sure source among the profiles, and the relative error to expect; twice that for a format without anchor."""
+    """The least sure source among the profiles, and the relative error to expect.
+
+    Twice that for a format without anchor.
+    """
     used = [profiles[stage.kind] for stage in topology.stages]
     guessed = any(_extrapolates(stage, profiles[stage.kind]) for stage in topology.stages)
     band = max(profile.error_band for profile in used)
@@ -170,12 +169,14 @@ class Simulated:
 
 def simulated(
     topology: Topology,
-    problem: Problem,
+    problem: SearchInput,
     profiles: Mapping[str, Profile],
     most_steps: float = math.inf,
     seed: int = 0,
 ) -> Simulated | None:
-    """The workload of a problem served in virtual time, with the same arrivals for a seed; None if no request is served.
+    """The workload of a problem served in virtual time, with the same arrivals for a seed.
+
+    None if no request is served.
 
     After ``most_steps`` of a stage the requests that are served by then are all there are.
 
@@ -184,24 +185,32 @@ def simulated(
         TopologyError: two stages on nodes without a network between them.
     """
     server = server_of(topology, problem.model, problem.cluster, profiles, problem.batching)
-    load, draw, now, arrivals = Load.of(problem.workload), random.Random(seed), 0.0, list[Arrival]()
+    load, draw, now, arrivals = (
+        OperatingLoad.of(problem.workload),
+        random.Random(seed),
+        0.0,
+        list[RequestArrival](),
+    )
     for _ in range(REQUESTS):
         now += draw.expovariate(load.rate_rps)
-        arrivals.append(Arrival(now, load.input_tokens, load.output_tokens))
+        arrivals.append(RequestArrival(now, load.input_tokens, load.output_tokens))
     found = simulate(server, arrivals, most_steps=most_steps)
     done = found.index(None) if None in found else len(found)  # those behind may have overtaken slower ones
-    served = [one for one in found[done // 10 : done] if one]
+    served = [served for served in found[done // 10 : done] if served]
     if not served:
         return None
     ttft, tpot, e2e = (
-        reading_of([getattr(one, name) for one in served], tuple(PERCENTILES))
+        reading_of([getattr(served, name) for served in served], tuple(PERCENTILES))
         for name in ("ttft_s", "tpot_s", "e2e_s")
     )
-    return Simulated(len(served), _grows([one.ttft_s for one in served]), ttft, tpot, e2e)
+    return Simulated(len(served), _grows([served.ttft_s for served in served]), ttft, tpot, e2e)
 
 
 def _grows(waits_s: Sequence[float]) -> bool:
-    """Whether the last third is well above the middle one: five thirds of it where waits grow steadily from none."""
+    """Whether the last third is well above the middle one.
+
+    Five thirds of it where waits grow steadily from none.
+    """
     third = len(waits_s) // 3
     if not third:
         return False
@@ -210,7 +219,10 @@ def _grows(waits_s: Sequence[float]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """P99 latencies at rising rates, each at the batch limit that is best there; empty where no request fits."""
+    """P99 latencies at rising rates, each at the batch limit that is best there.
+
+    Empty where no request fits.
+    """
 
     rates_rps: tuple[float, ...]
     ttft_s: tuple[float, ...]
@@ -218,13 +230,13 @@ class Frontier:
     saturation_rps: float
 
 
-def frontier(topology: Topology, problem: Problem, profiles: Mapping[str, Profile]) -> Frontier:
+def frontier(topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> Frontier:
     """From next to nothing up to saturation.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
     """
-    outputs = Load.of(problem.workload).output_tokens
+    outputs = OperatingLoad.of(problem.workload).output_tokens
     here = candidate(topology, problem, profiles)
     most = here.prediction.throughput_tok_s / outputs if here else 0.0
     rates = [most * _HIGHEST * math.sin(math.pi / 2 * step / LOADS) for step in range(1, LOADS + 1)]
@@ -237,11 +249,9 @@ def frontier(topology: Topology, problem: Problem, profiles: Mapping[str, Profil
     return Frontier(rates_rps, ttft_s, tpot_s, most)
 
 
-def _at(
-    rate_rps: float, topology: Topology, problem: Problem, profiles: Mapping[str, Profile]
-) -> Candidate | None:
+def _at(rate_rps: float, topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
     """At one rate; None where its latencies have no end."""
-    asked = replace(problem, workload=replace(problem.workload, rate_rps=rate_rps))
-    found = candidate(topology, asked, profiles)
+    at_rate = replace(problem, workload=replace(problem.workload, rate_rps=rate_rps))
+    found = candidate(topology, at_rate, profiles)
     steady = found and math.isfinite(found.prediction.tpot_s["p99"] + found.prediction.ttft_s["p99"])
     return found if steady else None

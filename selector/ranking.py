@@ -9,7 +9,7 @@ from itertools import groupby
 from runtime.footprint import owned, transfer
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from selector import explain
-from selector.models import Candidate, Problem, Switch
+from selector.models import Candidate, SearchInput, SwitchPrediction
 from selector.objectives import Bound, Demands, holds, margin_of, value_of
 from selector.space import crowded, streamed
 
@@ -20,7 +20,9 @@ BUILD_S = 1.0
 
 
 def bytes_to_move(now: Topology | None, target: Topology, model: ModelSpec) -> dict[str, int]:
-    """``weights``: bytes the target devices lack; ``kv_per_token``: KV bytes copied per token in the cache.
+    """``weights``: bytes the target devices lack.
+
+    ``kv_per_token``: KV bytes copied per token in the cache.
 
     Weights of a layer are counted by KV heads, as TP cuts them; embedding and head (a few percent) are left
     out.
@@ -64,40 +66,38 @@ def _kv_per_token(now: Topology | None, target: Topology, model: ModelSpec) -> i
     return round(size)
 
 
-def switch(today: Candidate, target: Candidate, problem: Problem) -> Switch:
-    """From what runs to another topology: how long to prepare, how long streams stand still, when it has paid for itself.
+def switch(today: Candidate, target: Candidate, problem: SearchInput) -> SwitchPrediction:
+    """From what runs to another topology.
+
+    How long to prepare, how long streams stand still, when it has paid for itself.
 
     Preparing is loading what the slowest device lacks; a stop drains one pass of today's pipeline and waits for the first of the
     target's. Where the target cannot come up beside what runs the stop has the loading too. Both sets of devices are occupied
     while it is prepared, which the devices (or the money) saved have to win back.
     """
     if today.topology == target.topology:
-        return Switch("shadow", 0.0, 0.0, 0.0, 0.0)
+        return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)
     passes_s = today.prediction.tpot_s["mean"], target.prediction.tpot_s["mean"]
     stop_s, pause_s = sum(passes_s), min(passes_s)
     prices = _prices(problem.cluster)
     if crowded(target.topology, problem):
         loading_s = _loading_s(streamed(target.topology, problem).load_bytes, problem.cluster)
         payback_s = _payback_s(today, target, prices, BUILD_S)
-        return Switch("stream", BUILD_S, stop_s + loading_s, pause_s + loading_s, payback_s)
+        return SwitchPrediction("stream", BUILD_S, stop_s + loading_s, pause_s + loading_s, payback_s)
     lacking = _lacking(today.topology, target.topology, problem.model)
     prepare_s = BUILD_S + _loading_s(lacking, problem.cluster)
-    return Switch("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s))
+    return SwitchPrediction("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s))
 
 
 def _loading_s(sizes: Mapping[int, float], cluster: Cluster) -> float:
     """Until the slowest device has its bytes."""
     links = {gpu.index: node.link.kind for node in cluster.nodes for gpu in node.gpus}
-    return max(
-        (size / LOAD_BYTES_S.get(links.get(device, ""), 10e9) for device, size in sizes.items()), default=0.0
-    )
+    return max((size / LOAD_BYTES_S.get(links.get(device, ""), 10e9) for device, size in sizes.items()), default=0.0)
 
 
-def _payback_s(
-    today: Candidate, target: Candidate, prices: Mapping[int, float], prepare_s: float
-) -> float | None:
+def _payback_s(today: Candidate, target: Candidate, prices: Mapping[int, float], prepare_s: float) -> float | None:
     """None where the target occupies no less than today."""
-    now, then = (sum(prices[device] for device in one.topology.devices) for one in (today, target))
+    now, then = (sum(prices[device] for device in candidate.topology.devices) for candidate in (today, target))
     both = sum(prices[device] for device in {*today.topology.devices, *target.topology.devices})
     return prepare_s * (both - now) / (now - then) if then < now else None
 
@@ -113,7 +113,7 @@ class Ranking:
     """The candidates for one problem and what is demanded of them."""
 
     demands: Demands
-    problem: Problem
+    problem: SearchInput
     candidates: Sequence[Candidate]
 
     @cached_property
@@ -121,13 +121,13 @@ class Ranking:
         """Every candidate, in order; the text of the topology settles what is equal in everything."""
         ordered = sorted(self.candidates, key=self._key)
         alike = (list(group) for _, group in groupby(ordered, key=self._key))
-        return [one for group in alike for one in (self._fewest_bytes_first(group) if group[1:] else group)]
+        return [candidate for group in alike for candidate in (self._fewest_bytes_first(group) if group[1:] else group)]
 
     @cached_property
     def today(self) -> Candidate | None:
         """What runs now, at the best of its batch limits."""
-        now = [one for one in self.candidates if one.topology == self.problem.now]
-        return min(now, key=lambda one: (self._worth(one), str(one.topology)), default=None)
+        now = [candidate for candidate in self.candidates if candidate.topology == self.problem.now]
+        return min(now, key=lambda candidate: (self._worth(candidate), str(candidate.topology)), default=None)
 
     def missed(self, bounds: Sequence[Bound], candidate: Candidate) -> list[Bound]:
         """The bounds that a candidate is predicted not to hold."""
@@ -138,9 +138,7 @@ class Ranking:
         stated = (*self.demands.bounds, *self.demands.wishes)
         for bound in self.missed(stated, loser):
             if holds(bound, winner, self.problem.workload):
-                return explain.misses(
-                    margin_of(bound, loser, self.problem.workload, explain.goal_words(bound))
-                )
+                return explain.misses(margin_of(bound, loser, self.problem.workload, explain.goal_words(bound)))
         for goal in self.demands.optimised:
             mine, best = self._signed(goal, loser), self._signed(goal, winner)
             if mine != best:
@@ -149,9 +147,7 @@ class Ranking:
             return explain.balances_less(self.demands.balance, self._balanced(loser), self._balanced(winner))
         if self.cost(loser) != self.cost(winner):
             dearer = self.cost(loser) > self.cost(winner)
-            return (
-                explain.dearer(loser, winner, priced=not self.problem.unpriced) if dearer else explain.UNASKED
-            )
+            return explain.dearer(loser, winner, priced=not self.problem.unpriced) if dearer else explain.UNASKED
         if self._needless(loser) and not self._needless(winner):
             return explain.not_worth_it(loser, winner)
         return explain.slower(loser, winner)
@@ -161,9 +157,9 @@ class Ranking:
         return (*worth, self._needless(candidate), ttft_s, throughput, batch)
 
     def _fewest_bytes_first(self, alike: Sequence[Candidate]) -> list[Candidate]:
-        def moved(one: Candidate) -> tuple[int, str]:
-            sizes = bytes_to_move(self.problem.now, one.topology, self.problem.model)
-            return sum(sizes.values()), str(one.topology)
+        def moved(candidate: Candidate) -> tuple[int, str]:
+            sizes = bytes_to_move(self.problem.now, candidate.topology, self.problem.model)
+            return sum(sizes.values()), str(candidate.topology)
 
         return sorted(alike, key=moved)
 
@@ -210,6 +206,4 @@ class Ranking:
         today = self.today
         if today is None or candidate.topology == today.topology:
             return False
-        return candidate.prediction.ttft_s["p95"] > today.prediction.ttft_s["p95"] * (
-            1 - today.prediction.error_band
-        )
+        return candidate.prediction.ttft_s["p95"] > today.prediction.ttft_s["p95"] * (1 - today.prediction.error_band)

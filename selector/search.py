@@ -9,18 +9,18 @@ from intent.models import LATENCIES, Goal, Objective, ReconfigRule, Relative, Te
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from selector import explain
-from selector.finder import Answer, Finder, first_of, why_infeasible
+from selector.finder import Finder, SearchResult, first_of, why_infeasible
 from selector.fleet import Fleets
 from selector.models import (
     Candidate,
     Infeasible,
     LeftOut,
     Plan,
-    Problem,
+    PlanRef,
     Profile,
     ProfileError,
-    Switch,
-    Ticket,
+    SearchInput,
+    SwitchPrediction,
 )
 from selector.objectives import (
     FULL,
@@ -37,7 +37,7 @@ from selector.objectives import (
 )
 from selector.prediction import candidate
 from selector.ranking import Ranking, bytes_to_move, switch
-from selector.space import obstacle, weights_of
+from selector.space import blocker, weights_of
 
 _ABOUT = 1.5
 LONGEST_PAYBACK_S = 3600.0
@@ -48,7 +48,7 @@ LONGEST_PAYBACK_S = 3600.0
 class _Asked:
     """What a plan repeats of what it was asked, beside what was found."""
 
-    ticket: Ticket
+    ticket: PlanRef
     notes: tuple[str, ...]
     rules: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
@@ -61,7 +61,7 @@ class _Asked:
 
 
 def select(
-    goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
+    goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef
 ) -> Plan | Infeasible:
     """The best topology for the goals in force, or why there is none.
 
@@ -69,27 +69,29 @@ def select(
     by device kind. A topology must hold every hard goal; among those the order is ``Ranking``'s. What runs
     stays where it holds as much as any and nothing is to be minimised or maximised.
     """
-    where, finder, asked = _opened(goals, problem, profiles, ticket)
+    where, finder, wanted = _opened(goals, problem, profiles, ticket)
     today = _today(finder)
     if where.frozen or (problem.now and _forbids_a_switch(goals)):
-        return _stays(finder, today, asked, _why_it_stays(where.frozen, goals))
-    if today and len(asked.left_out) == len(goals):
-        return _plan(finder, Answer(today, tuple, 1), today, asked.noting(explain.NOTHING_ASKED))
-    return _searched(finder, where, today, asked)
+        return _stays(finder, today, wanted, _why_it_stays(where.frozen, goals))
+    if today and len(wanted.left_out) == len(goals):
+        return _plan(finder, SearchResult(today, tuple, 1), today, wanted.noting(explain.NOTHING_ASKED))
+    return _searched(finder, where, today, wanted)
 
 
 def choose(
-    goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
+    goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef
 ) -> Plan | Infeasible:
     """The best of what was observed, or why none of it holds the goals; as ``select`` otherwise."""
-    _, finder, asked = _opened(goals, problem, profiles, ticket)
-    allowed = (one for one in problem.observed if not obstacle(one, finder.problem, finder.precisions))
-    found = [one for one in (candidate(topology, finder.problem, profiles) for topology in allowed) if one]
-    return _best_of(found, finder, _today(finder), asked)
+    _, finder, wanted = _opened(goals, problem, profiles, ticket)
+    allowed = (topology for topology in problem.observed if not blocker(topology, finder.problem, finder.precisions))
+    found = [
+        candidate for candidate in (candidate(topology, finder.problem, profiles) for topology in allowed) if candidate
+    ]
+    return _best_of(found, finder, _today(finder), wanted)
 
 
 def _opened(
-    goals: Sequence[Goal], problem: Problem, profiles: Mapping[str, Profile], ticket: Ticket
+    goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef
 ) -> tuple[Places, Finder, _Asked]:
     """Where to search, with what, and what is to be repeated of the goals."""
     where = places(goals, problem)
@@ -97,50 +99,45 @@ def _opened(
     relative = [goal for goal in goals if isinstance(goal, Relative)]
     settled = absolute(goals, _as_it_runs(problem, profiles) if relative else None, problem.workload)
     demands = sort_goals(settled, here)
-    finder = Finder(
-        Ranking(demands, here, ()), profiles, _precisions(demands, here, profiles), problem.cluster
-    )
+    finder = Finder(Ranking(demands, here, ()), profiles, _precisions(demands, here, profiles), problem.cluster)
     beside_today = [new for old, new in zip(goals, settled, strict=True) if new is not old]
     notes = (*where.notes, *map(explain.relative_to_today, beside_today), *_notes(finder, goals))
     return where, finder, _Asked(ticket, notes, *_accounted(settled, finder))
 
 
-def _searched(finder: Finder, where: Places, today: Candidate | None, asked: _Asked) -> Plan | Infeasible:
+def _searched(finder: Finder, where: Places, today: Candidate | None, wanted: _Asked) -> Plan | Infeasible:
     """The best there is, on preferred devices if some hold the goals."""
     if where.preferred:
         if answer := _with_wishes(finder.on(where.preferred)):
             devices = frozenset(gpu.index for gpu in where.preferred.gpus)
-            return _plan(finder, answer, today, replace(asked, preferred=devices))
-        asked = replace(
-            asked, notes=(*asked.notes, "no topology on the preferred devices alone holds the goals")
-        )
+            return _plan(finder, answer, today, replace(wanted, preferred=devices))
+        wanted = replace(wanted, notes=(*wanted.notes, "no topology on the preferred devices alone holds the goals"))
     if answer := _with_wishes(finder):
-        return _plan(finder, answer, today, asked)
-    return _best_of(_nearest(finder, today), finder, today, asked)
+        return _plan(finder, answer, today, wanted)
+    return _best_of(_nearest(finder, today), finder, today, wanted)
 
 
-def _best_of(
-    found: Sequence[Candidate], finder: Finder, today: Candidate | None, asked: _Asked
-) -> Plan | Infeasible:
-    """The best of what comes near if it holds every goal: the search asks for one batch that holds all of them."""
+def _best_of(found: Sequence[Candidate], finder: Finder, today: Candidate | None, wanted: _Asked) -> Plan | Infeasible:
+    """The best of what comes near if it holds every goal.
+
+    The search asks for one batch that holds all of them.
+    """
     near = replace(finder.ranking, candidates=found)
     if found and not near.missed(near.demands.bounds, near.best_first[0]):
-        return _plan(finder, Answer(near.best_first[0], tuple, len(found)), today, asked)
+        return _plan(finder, SearchResult(near.best_first[0], tuple, len(found)), today, wanted)
     refusal = why_infeasible(near, finder)
     offer = _other_precision(finder)
     return replace(
         refusal,
-        reasons=(*refusal.reasons, *asked.notes),
+        reasons=(*refusal.reasons, *wanted.notes),
         feasible_targets=(*refusal.feasible_targets, *offer),
-        left_out=asked.left_out,
+        left_out=wanted.left_out,
     )
 
 
-def _cost_by_devices(goals: Sequence[Goal], problem: Problem) -> bool:
+def _cost_by_devices(goals: Sequence[Goal], problem: SearchInput) -> bool:
     """Whether cost is to be minimised where some devices have no price."""
-    optimised = [
-        goal for goal in goals if isinstance(goal, Objective) and goal.op in {"minimize", "maximize"}
-    ]
+    optimised = [goal for goal in goals if isinstance(goal, Objective) and goal.op in {"minimize", "maximize"}]
     return bool(problem.unpriced) and any(goal.metric == "cost" for goal in optimised)
 
 
@@ -171,7 +168,7 @@ def _for_goals(goals: Sequence[Goal], engine: Capabilities | None) -> Capabiliti
     return replace(engine, streams=False) if engine and bounded else engine
 
 
-def _as_it_runs(problem: Problem, profiles: Mapping[str, Profile]) -> Candidate | None:
+def _as_it_runs(problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
     """Today's topology, whether or not it may go on."""
     if problem.now is None:
         return None
@@ -181,26 +178,28 @@ def _as_it_runs(problem: Problem, profiles: Mapping[str, Profile]) -> Candidate 
         return None
 
 
-def _stays(finder: Finder, today: Candidate | None, asked: _Asked, note: str) -> Plan | Infeasible:
+def _stays(finder: Finder, today: Candidate | None, wanted: _Asked, note: str) -> Plan | Infeasible:
     """What runs goes on, for it may not be touched; or that it misses a goal."""
     if today is None:
         return Infeasible(
-            (f"{note}, but it may not go on: {_barred(finder)}", *asked.notes), None, left_out=asked.left_out
+            (f"{note}, but it may not go on: {_barred(finder)}", *wanted.notes),
+            None,
+            left_out=wanted.left_out,
         )
     missed = finder.ranking.missed(finder.ranking.demands.bounds, today)
     if missed:
         words = explain.listed([explain.goal_words(goal) for goal in missed])
         nearest = replace(today, reason=f"is all that may run; misses {words}")
-        return Infeasible((f"{note}, but it misses {words}", *asked.notes), nearest, left_out=asked.left_out)
-    return _plan(finder, Answer(today, tuple, 1), today, asked.noting(note))
+        return Infeasible((f"{note}, but it misses {words}", *wanted.notes), nearest, left_out=wanted.left_out)
+    return _plan(finder, SearchResult(today, tuple, 1), today, wanted.noting(note))
 
 
 def _barred(finder: Finder) -> str:
     now = finder.problem.now
-    return obstacle(now, finder.problem, finder.precisions) if now else ""
+    return blocker(now, finder.problem, finder.precisions) if now else ""
 
 
-def _precisions(demands: Demands, problem: Problem, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
+def _precisions(demands: Demands, problem: SearchInput, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
     """The weight formats to search: by the rules, and any in which a bound on quality leaves a layer."""
     available = _available(problem, profiles)
     running = weights_of(problem.now) if problem.now else set[str]()
@@ -214,7 +213,7 @@ def _precisions(demands: Demands, problem: Problem, profiles: Mapping[str, Profi
     return tuple(name for name in available if losses.get(name, math.inf) <= in_all and name not in ruled_out)
 
 
-def _available(problem: Problem, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
+def _available(problem: SearchInput, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
     """The precisions that some device kind has figures for and that limits and engine allow."""
     kinds = (kind for kind in problem.cluster.kinds if kind in profiles)
     names = dict.fromkeys(name for kind in kinds for name in profiles[kind].precisions)
@@ -223,8 +222,11 @@ def _available(problem: Problem, profiles: Mapping[str, Profile]) -> tuple[str, 
     return tuple(name for name in allowed if engine is None or name in engine.precisions)
 
 
-def _with_wishes(finder: Finder) -> Answer | None:
-    """The best that holds the hard goals and as many of the soft ones as can be held; of equally many the first ones."""
+def _with_wishes(finder: Finder) -> SearchResult | None:
+    """The best that holds the hard goals and as many of the soft ones as can be held.
+
+    Of equally many the first ones.
+    """
     demands = finder.ranking.demands
     for count in range(len(demands.wishes), -1, -1):
         for wishes in combinations(demands.wishes, count):
@@ -237,7 +239,7 @@ def _with_wishes(finder: Finder) -> Answer | None:
     return None
 
 
-def _or_fleet(finder: Finder, goals: Sequence[Bound], alone: Answer | None) -> Answer | None:
+def _or_fleet(finder: Finder, goals: Sequence[Bound], alone: SearchResult | None) -> SearchResult | None:
     """One pipeline, or several where they do better."""
     fleet = Fleets(finder).best(goals, finder.ranking.demands.optimised, alone.best if alone else None)
     if alone is None or fleet is None:
@@ -245,14 +247,14 @@ def _or_fleet(finder: Finder, goals: Sequence[Bound], alone: Answer | None) -> A
     return first_of([alone, fleet], finder.ranking)
 
 
-def _by_objectives(finder: Finder, goals: Sequence[Bound]) -> Answer | None:
+def _by_objectives(finder: Finder, goals: Sequence[Bound]) -> SearchResult | None:
     """The best by what was to be minimised or maximised, or by the balance that a priority asks for."""
     demands = finder.ranking.demands
     if demands.balance:
         return finder.traded(goals, demands.balance)
     found = finder.best(goals, demands.optimised)
     looser = [finder.best(held, demands.optimised) for held in _but_one(goals)]
-    held = [one for one in looser if one and not finder.ranking.missed(goals, one.best)]
+    held = [result for result in looser if result and not finder.ranking.missed(goals, result.best)]
     answers = [*([found] if found else []), *held]
     return first_of(answers, finder.ranking) if answers else None
 
@@ -272,7 +274,7 @@ def _but_one(goals: Sequence[Bound]) -> list[list[Bound]]:
 def _today(finder: Finder) -> Candidate | None:
     """What runs now, if it may go on."""
     problem, now = finder.problem, finder.problem.now
-    if now is None or obstacle(now, problem, finder.precisions):
+    if now is None or blocker(now, problem, finder.precisions):
         return None
     try:
         return candidate(now, problem, finder.profiles)
@@ -281,7 +283,9 @@ def _today(finder: Finder) -> Candidate | None:
 
 
 def _nearest(finder: Finder, today: Candidate | None) -> list[Candidate]:
-    """What comes near: the best there is for each goal that nothing near holds yet, and the best for it beside the others.
+    """The nearest topologies: the best for each goal that nothing near holds yet.
+
+    And the best for that goal beside the others.
 
     If each goal is held by something, pairs that nothing near holds yet are looked at as well.
     """
@@ -293,7 +297,7 @@ def _nearest(finder: Finder, today: Candidate | None) -> list[Candidate]:
         return [answer.best] if answer else []
 
     def missed(*places: int) -> bool:
-        return all(finder.ranking.missed([bounds[place] for place in places], one) for one in found)
+        return all(finder.ranking.missed([bounds[place] for place in places], candidate) for candidate in found)
 
     found = [today] if today else []
     for place in others:
@@ -306,7 +310,7 @@ def _nearest(finder: Finder, today: Candidate | None) -> list[Candidate]:
     for pair in combinations(others, 2) if len(bounds) > 2 and not hopeless else ():
         if missed(*pair):
             found += best(pair[0], [bounds[pair[1]]])
-    return list({(str(one.topology), one.prediction.batch): one for one in found}.values())
+    return list({(str(candidate.topology), candidate.prediction.batch): candidate for candidate in found}.values())
 
 
 def _other_precision(finder: Finder) -> tuple[str, ...]:
@@ -326,28 +330,22 @@ def _notes(finder: Finder, goals: Sequence[Goal]) -> tuple[str, ...]:
     problem, demands, precisions = finder.problem, finder.ranking.demands, finder.precisions
     silent = not demands.rules and demands.most_quality_loss is None
     kept = problem.now and silent and weights_of(problem.now) == set(precisions)
-    said = [goal for goal in demands.bounds if isinstance(goal, Objective) and goal.tenant]
-    exceptions = [
-        goal for goal in goals if isinstance(goal, TenantException) and goal not in demands.not_evaluated
-    ]
+    objectives = [goal for goal in demands.bounds if isinstance(goal, Objective) and goal.tenant]
+    exceptions = [goal for goal in goals if isinstance(goal, TenantException) and goal not in demands.not_evaluated]
     return (
         *([f"keeps {'/'.join(precisions)}: no goal asks for another precision"] if kept else ()),
-        *(
-            f"{kind} is left out: it has no profile"
-            for kind in problem.cluster.kinds
-            if kind not in finder.profiles
-        ),
-        *map(explain.for_everyone, said),
+        *(f"{kind} is left out: it has no profile" for kind in problem.cluster.kinds if kind not in finder.profiles),
+        *map(explain.for_everyone, objectives),
         *([explain.devices_for_cost(problem)] if _cost_by_devices(goals, problem) else ()),
         *(explain.not_needed(goal) for goal in exceptions),
     )
 
 
-def _plan(finder: Finder, answer: Answer, today: Candidate | None, asked: _Asked) -> Plan:
+def _plan(finder: Finder, answer: SearchResult, today: Candidate | None, wanted: _Asked) -> Plan:
     """The plan: what was found, unless what runs now does as well."""
-    problem, demands, ticket = finder.problem, finder.ranking.demands, asked.ticket
+    problem, demands, ticket = finder.problem, finder.ranking.demands, wanted.ticket
     ranking = replace(finder.ranking, candidates=[answer.best, *([today] if today else [])])
-    best, unpaid = _worth_it(finder, ranking, answer, asked.preferred)
+    best, unpaid = _worth_it(finder, ranking, answer, wanted.preferred)
     second = _runner_up(finder, best, answer)
     stated = (*demands.bounds, *demands.wishes)
     margins = tuple(margin_of(goal, best, problem.workload, explain.goal_words(goal)) for goal in stated)
@@ -371,11 +369,11 @@ def _plan(finder: Finder, answer: Answer, today: Candidate | None, asked: _Asked
             *(unpaid or _becomes_of_today(ranking, best, finder)),
             *waits,
             *missed,
-            *asked.notes,
+            *wanted.notes,
         ),
         margins=margins,
-        rules=asked.rules,
-        left_out=asked.left_out,
+        rules=wanted.rules,
+        left_out=wanted.left_out,
         offers=_offers(ranking, best, answer),
         considered=answer.considered,
         bytes_to_move={} if best.replicas else bytes_to_move(problem.now, best.topology, problem.model),
@@ -384,41 +382,33 @@ def _plan(finder: Finder, answer: Answer, today: Candidate | None, asked: _Asked
     )
 
 
-def _offers(ranking: Ranking, best: Candidate, answer: Answer) -> tuple[str, ...]:
+def _offers(ranking: Ranking, best: Candidate, answer: SearchResult) -> tuple[str, ...]:
     """What a change could save beside what stays, or that it would keep up."""
     if best is answer.best:
         return ()
     unsaid = [goal for goal in ranking.demands.wishes if goal.evidence == WORKLOAD_RATE]
     if unsaid and ranking.missed(unsaid, best):
         rate = explain.amount(unsaid[0].value or 0.0, "requests/s")
-        return (
-            ()
-            if ranking.missed(unsaid, answer.best)
-            else (explain.offer_to_keep_up(best, answer.best, rate),)
-        )
+        return () if ranking.missed(unsaid, answer.best) else (explain.offer_to_keep_up(best, answer.best, rate),)
     if ranking.cost(answer.best) >= ranking.cost(best):
         return ()
     return (explain.offer(best, answer.best, priced=not ranking.problem.unpriced),)
 
 
-def _certificate(answer: Answer, problem: Problem) -> tuple[str, ...]:
+def _certificate(answer: SearchResult, problem: SearchInput) -> tuple[str, ...]:
     return tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.proofs())
 
 
 def _worth_it(
-    finder: Finder, ranking: Ranking, answer: Answer, preferred: Collection[int]
+    finder: Finder, ranking: Ranking, answer: SearchResult, preferred: Collection[int]
 ) -> tuple[Candidate, list[str]]:
-    """What was found, unless what runs holds as much and nothing is to be better still, or the switch would not pay."""
+    """The found topology, unless what runs is as good or the switch would not pay."""
     today, demands = ranking.today, ranking.demands
     if today is None or (preferred and not set(today.topology.devices) <= set(preferred)):
         return answer.best, []
     best = ranking.best_first[0]
-    said = [
-        goal
-        for goal in (*demands.bounds, *demands.wishes)
-        if demands.optimise or goal.evidence != WORKLOAD_RATE
-    ]
-    if ranking.missed(said, today) != ranking.missed(said, best):
+    named = [goal for goal in (*demands.bounds, *demands.wishes) if demands.optimise or goal.evidence != WORKLOAD_RATE]
+    if ranking.missed(named, today) != ranking.missed(named, best):
         return best, []
     if not demands.optimise:
         return today, []
@@ -428,14 +418,17 @@ def _worth_it(
     return today, [explain.not_paid(today, best, found)]
 
 
-def _switch(finder: Finder, today: Candidate | None, best: Candidate) -> Switch | None:
-    """Between places of the whole inventory, whatever goals leave of it; no engine here switches to several replicas."""
+def _switch(finder: Finder, today: Candidate | None, best: Candidate) -> SwitchPrediction | None:
+    """Between places of the whole inventory, whatever goals leave of it.
+
+    No engine here switches to several replicas.
+    """
     if today is None or best.replicas:
         return None
     return switch(today, best, replace(finder.problem, cluster=finder.inventory))
 
 
-def _runner_up(finder: Finder, best: Candidate, answer: Answer) -> Candidate | None:
+def _runner_up(finder: Finder, best: Candidate, answer: SearchResult) -> Candidate | None:
     """The best of another shape."""
     demands = finder.ranking.demands
     if answer.best.topology != best.topology:
@@ -448,8 +441,11 @@ def _runner_up(finder: Finder, best: Candidate, answer: Answer) -> Candidate | N
     return None
 
 
-def _about(goal: Bound, best: Candidate, problem: Problem) -> Objective | None:
-    """An objective as a bound that what is about as good as the best holds: there the next best is found sooner."""
+def _about(goal: Bound, best: Candidate, problem: SearchInput) -> Objective | None:
+    """An objective as a bound that what is about as good as the best holds.
+
+    There the next best is found sooner.
+    """
     reached = value_of(goal, best.topology, best.prediction, problem.workload)
     if not isinstance(goal, Objective) or not math.isfinite(reached):
         return None

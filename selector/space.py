@@ -1,4 +1,6 @@
-"""What may be built: kinds of stages, how many of them, which may stand together; and why a topology may not run. Pure.
+"""What may be built: kinds of stages, how many of them, which may stand together.
+
+And why a topology may not run. Pure.
 
 Limits, engine capabilities and goals for the topology itself narrow the space before anything is searched.
 """
@@ -12,15 +14,15 @@ from runtime.errors import TopologyError
 from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
 from runtime.models import Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
-from selector.models import Problem, Profile
+from selector.models import Profile, SearchInput
 from selector.pipelines.balance import MOST_STAGES
-from selector.pipelines.operating import BLOCK_TOKENS, Load, Pool, StageKind
+from selector.pipelines.operating import BLOCK_TOKENS, OperatingLoad, Pool, StageKind
 
 _COMPARED = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 
 
 def stage_kinds(
-    pools: Sequence[Pool], precisions: Collection[str], problem: Problem, profiles: Mapping[str, Profile]
+    pools: Sequence[Pool], precisions: Collection[str], problem: SearchInput, profiles: Mapping[str, Profile]
 ) -> list[StageKind]:
     """Every kind of stage that heads, limits and engine allow, on devices with figures for it."""
     return [
@@ -39,15 +41,13 @@ def _has_figures(tp: int, profile: Profile) -> bool:
     return tp == 1 or tp <= max(profile.allreduce_s, default=1)
 
 
-def _splits_badly(tp: int, problem: Problem) -> str:
+def _splits_badly(tp: int, problem: SearchInput) -> str:
     model = problem.model
     parts = {"KV heads": model.num_kv_heads, "heads": model.num_heads, "MLP width": model.intermediate_size}
-    return next(
-        (f"TP {tp} does not divide the {n} {what} of {model.name}" for what, n in parts.items() if n % tp), ""
-    )
+    return next((f"TP {tp} does not divide the {n} {what} of {model.name}" for what, n in parts.items() if n % tp), "")
 
 
-def stage_counts(problem: Problem) -> list[int]:
+def stage_counts(problem: SearchInput) -> list[int]:
     """Every number of stages that layers, devices, limits and engine allow, up to ``MOST_STAGES``."""
     most = min(MOST_STAGES, problem.model.num_layers, len(problem.cluster.gpus))
     return [number for number in range(1, most + 1) if not _too_deep(number, problem)]
@@ -71,8 +71,11 @@ def narrowed(
     return kept, numbers
 
 
-def groups(kinds: Sequence[StageKind], problem: Problem) -> Iterator[list[StageKind]]:
-    """The kinds of stages that an engine runs in one pipeline: all of them, or those of one TP degree and one precision."""
+def groups(kinds: Sequence[StageKind], problem: SearchInput) -> Iterator[list[StageKind]]:
+    """The kinds of stages that an engine runs in one pipeline.
+
+    All of them, or those of one TP degree and one precision.
+    """
     engine = problem.capabilities
     if engine is None or engine.tp_per_stage:
         yield list(kinds)
@@ -81,7 +84,7 @@ def groups(kinds: Sequence[StageKind], problem: Problem) -> Iterator[list[StageK
         yield [kind for kind in kinds if (kind.tp, kind.precision) == (tp, precision)]
 
 
-def _limited(tp: int, precision: str, problem: Problem) -> str:
+def _limited(tp: int, precision: str, problem: SearchInput) -> str:
     """Which limit or engine capability a stage breaks, or nothing."""
     limits, engine = problem.limits, problem.capabilities
     allowed: list[tuple[str, Collection[object] | None, object]] = [
@@ -96,7 +99,7 @@ def _limited(tp: int, precision: str, problem: Problem) -> str:
     return ""
 
 
-def _too_deep(stages: int, problem: Problem) -> str:
+def _too_deep(stages: int, problem: SearchInput) -> str:
     limits, engine = problem.limits, problem.capabilities
     if engine and stages > engine.max_pp:
         return f"the engine runs PP up to {engine.max_pp}"
@@ -105,7 +108,7 @@ def _too_deep(stages: int, problem: Problem) -> str:
     return ""
 
 
-def why_no_stage(problem: Problem, precisions: Collection[str]) -> tuple[str, ...]:
+def why_no_stage(problem: SearchInput, precisions: Collection[str]) -> tuple[str, ...]:
     """The distinct reasons that bar every TP degree, precision or depth, each with its first example."""
     found: dict[str, str] = {}
     for tp in range(1, _largest_node(problem) + 1):
@@ -117,7 +120,7 @@ def why_no_stage(problem: Problem, precisions: Collection[str]) -> tuple[str, ..
     return tuple(f"{example}: {reason}" for reason, example in found.items())
 
 
-def why_never(wish: Config, problem: Problem, precisions: Collection[str]) -> str:
+def why_never(wish: Config, problem: SearchInput, precisions: Collection[str]) -> str:
     """Why no topology is what a goal for TP, PP or replicas asks for, as far as one reason says it."""
     if wish.key == "replicas":
         engine = problem.capabilities
@@ -132,21 +135,19 @@ def why_never(wish: Config, problem: Problem, precisions: Collection[str]) -> st
     return _splits_badly(wish.value, problem) or next(filter(None, reasons), "")
 
 
-def _largest_node(problem: Problem) -> int:
+def _largest_node(problem: SearchInput) -> int:
     counts = [
-        sum(gpu.kind == kind for gpu in node.gpus)
-        for node in problem.cluster.nodes
-        for kind in problem.cluster.kinds
+        sum(gpu.kind == kind for gpu in node.gpus) for node in problem.cluster.nodes for kind in problem.cluster.kinds
     ]
     return max(counts, default=0)
 
 
-def obstacle(topology: Topology, problem: Problem, precisions: Collection[str]) -> str:
+def blocker(topology: Topology, problem: SearchInput, precisions: Collection[str]) -> str:
     """Why a topology may not run, or nothing: what bars it, or memory."""
-    return barred(topology, problem, precisions) or no_room(topology, problem)
+    return load_free_blocker(topology, problem, precisions) or no_room(topology, problem)
 
 
-def barred(topology: Topology, problem: Problem, precisions: Collection[str]) -> str:
+def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Collection[str]) -> str:
     """Why a topology may not run, or nothing, whatever the load: devices, heads, limits, engine, formats."""
     if problem.capabilities and (out := sorted(problem.capabilities.out & set(topology.devices))):
         return f"it uses the device {', '.join(map(str, out))}, which is out"
@@ -171,7 +172,7 @@ def weights_of(topology: Topology) -> set[str]:
     return {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
 
 
-def no_room(topology: Topology, problem: Problem) -> str:
+def no_room(topology: Topology, problem: SearchInput) -> str:
     """Why the workload does not fit, alone or on the way from what runs now; nothing if it does."""
     beside = no_room_beside(topology, problem)
     can_stream = problem.capabilities is not None and problem.capabilities.streams
@@ -180,12 +181,15 @@ def no_room(topology: Topology, problem: Problem) -> str:
     return _too_small(topology, problem) or _unstreamable(topology, problem)
 
 
-def no_room_beside(topology: Topology, problem: Problem) -> str:
-    """Why the workload does not fit, alone or while the target comes up beside what runs now; nothing if it does."""
+def no_room_beside(topology: Topology, problem: SearchInput) -> str:
+    """Why the workload does not fit, alone or while the target comes up beside what runs now.
+
+    Nothing if it does.
+    """
     return _too_small(topology, problem) or crowded(topology, problem)
 
 
-def _too_small(topology: Topology, problem: Problem) -> str:
+def _too_small(topology: Topology, problem: SearchInput) -> str:
     needed = blocks_needed(problem)
     have = blocks(topology, problem.model, problem.cluster, BLOCK_TOKENS)
     if not have:
@@ -193,12 +197,12 @@ def _too_small(topology: Topology, problem: Problem) -> str:
         memory = problem.cluster.gpu(device).memory_bytes
         return f"{_gb(size)} of weights leave no room for KV in the {_gb(memory)} of device {device}"
     if have < needed:
-        held = have // Load.of(problem.workload).blocks
+        held = have // OperatingLoad.of(problem.workload).blocks
         return f"holds the KV of {held} of the {problem.workload.concurrency} requests in flight"
     return ""
 
 
-def crowded(topology: Topology, problem: Problem) -> str:
+def crowded(topology: Topology, problem: SearchInput) -> str:
     """Why a topology cannot come up beside what runs now; nothing if it can."""
     if problem.now is None or topology == problem.now:
         return ""
@@ -207,7 +211,7 @@ def crowded(topology: Topology, problem: Problem) -> str:
     return full and f"does not fit beside what runs now: {full}"
 
 
-def streamed(topology: Topology, problem: Problem) -> StreamPlan:
+def streamed(topology: Topology, problem: SearchInput) -> StreamPlan:
     """How layers move one by one from what runs now."""
     assert problem.now is not None, "only what runs has layers to move"
     usable = dict.fromkeys(problem.now.devices, math.inf)  # goals may keep them from the target
@@ -215,13 +219,13 @@ def streamed(topology: Topology, problem: Problem) -> StreamPlan:
     return plan(problem.now, topology, problem.model, KvSize(blocks_to_move(problem), BLOCK_TOKENS), usable)
 
 
-def _unstreamable(topology: Topology, problem: Problem) -> str:
+def _unstreamable(topology: Topology, problem: SearchInput) -> str:
     peak = streamed(topology, problem).peak_bytes
     full = _too_full({device: peak[device] for device in topology.devices}, problem)
     return full and f"does not fit beside what runs now, nor if layers move one by one: {full}"
 
 
-def _too_full(sizes: Mapping[int, int], problem: Problem) -> str:
+def _too_full(sizes: Mapping[int, int], problem: SearchInput) -> str:
     for device, size in sizes.items():
         usable = problem.cluster.gpu(device).memory_bytes * (1 - HEADROOM)
         if size > usable:
@@ -229,14 +233,17 @@ def _too_full(sizes: Mapping[int, int], problem: Problem) -> str:
     return ""
 
 
-def blocks_needed(problem: Problem) -> int:
+def blocks_needed(problem: SearchInput) -> int:
     """KV blocks for every request in flight at its full length."""
-    load = Load.of(problem.workload)
+    load = OperatingLoad.of(problem.workload)
     return load.held * load.blocks
 
 
-def blocks_to_move(problem: Problem) -> int:
-    """KV blocks there may be while a target comes up: those of the load, and no more than what runs has room for."""
+def blocks_to_move(problem: SearchInput) -> int:
+    """KV blocks there may be while a target comes up.
+
+    Those of the load, and no more than what runs has room for.
+    """
     needed, known = blocks_needed(problem), {gpu.index for gpu in problem.cluster.gpus}
     if problem.now is None or not known.issuperset(problem.now.devices):  # goals keep devices from the target
         return needed

@@ -38,13 +38,18 @@ REMEMBERED = 256
 
 
 class Apart:
-    """Does pure work in a process of its own, which starts with the first and anew after one that was lost.
+    """Does pure work in a process of its own.
+
+    It starts with the first piece of work, and anew after one that was lost.
 
     Any thread may ask, and waits.
     """
 
     def __init__(self, at_once: int = 1, patience_s: float = PATIENCE_S, niceness: int = NICENESS) -> None:
-        """``at_once``: pieces of work that are done beside each other; ``niceness``: of the process, more than the service's."""
+        """``at_once``: pieces of work that are done beside each other.
+
+        ``niceness``: of the process, more than the service's.
+        """
         self._patience_s, self._niceness = patience_s, niceness
         self._places = threading.BoundedSemaphore(at_once)
         self._starting = threading.Lock()
@@ -71,7 +76,9 @@ class Apart:
         with self._counting:
             lock, num_waiting = self._turns.get(caller, (threading.Lock(), 0))
             if num_waiting >= IN_LINE:
-                message = f"{IN_LINE} plans and simulations of this caller wait already; ask again when they are answered"
+                message = (
+                    f"{IN_LINE} plans and simulations of this caller wait already; ask again when they are answered"
+                )
                 raise RefusedError(Code.RATE_LIMITED, message)
             self._turns[caller] = lock, num_waiting + 1
         try:

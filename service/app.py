@@ -20,14 +20,14 @@ from service.documents.forms import SCHEMA
 from service.documents.problems import RETRY_AFTER_S, Code, Detail, Problem
 from service.errors import ServiceError
 from service.idempotency import PARAMETER, REFUSALS
-from service.kept_answers import KeptAnswers
+from service.idempotency_store import IdempotencyStore
 from service.openai_api import Endpoint, openai_app
 from service.operation_routes import operation_routes
 from service.promise_routes import promise_routes
 from service.refusals import CODES
 from service.repeatable import SECRET, Repeats
 from service.routes import routes
-from service.served import Served
+from service.served import ServedOperator
 from validator.schema import domain_schema
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,10 @@ Inference is under `/openai/v1` and speaks the OpenAI API, error bodies included
 
 
 class ControlApi(FastAPI):
-    """Describes what FastAPI cannot be told otherwise: the media type of errors, and an intent by the domain schema."""
+    """Describes what FastAPI cannot be told otherwise.
+
+    The media type of errors, and an intent by the domain schema.
+    """
 
     def openapi(self) -> Tree:
         """The OpenAPI document."""
@@ -79,9 +82,9 @@ def _take_an_idempotency_key(operation: Tree) -> None:
 def _refuse(operation: Tree, *codes: Code) -> None:
     """Say of an operation that it may answer with these problems, beside those that it names."""
     for code in codes:
-        said = operation["responses"].setdefault(str(code.status), {"description": ""})
-        if f"`{code}`" not in said["description"]:
-            said["description"] = ", ".join(filter(None, [said["description"], f"`{code}`"]))
+        answer = operation["responses"].setdefault(str(code.status), {"description": ""})
+        if f"`{code}`" not in answer["description"]:
+            answer["description"] = ", ".join(filter(None, [answer["description"], f"`{code}`"]))
 
 
 def _with_intents(document: Tree) -> Tree:
@@ -125,9 +128,9 @@ def create_app(parts: Composition) -> FastAPI:
     """The app over one composition; it owns none of its parts. Made in the loop that runs them."""
     app = control_api()
     app.state.parts = parts
-    app.state.repeats = Repeats(KeptAnswers(parts.store))
+    app.state.repeats = Repeats(IdempotencyStore(parts.store))
     loop = asyncio.get_running_loop()
-    app.state.operator_for = lambda caller: Served(parts, loop, caller)
+    app.state.operator_for = lambda caller: ServedOperator(parts, loop, caller)
     served = {
         name: Endpoint(
             serving.router,

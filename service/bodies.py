@@ -1,4 +1,6 @@
-"""Routes with bounds: callers need the right that a route names, and JSON may not be so deep or wide that checking takes long.
+"""Routes with bounds: the right a caller needs, and how deep or wide JSON may be.
+
+So that checking a body does not take long.
 
 Bulky bodies are checked in threads, beside each other, which take a bounded share of a core.
 """
@@ -113,13 +115,16 @@ def caller_of(request: Request) -> Caller:
 
 
 class BoundedRoute(APIRoute):
-    """A route for those who have the right to it, whose body stays within bounds. Every answer has the request's id."""
+    """A route for those who have the right to it, whose body stays within bounds.
+
+    Every answer has the request's id.
+    """
 
     @property
     def right(self) -> Right | None:
         """The right that it needs; None: anybody may ask."""
-        said = (self.openapi_extra or {}).get(RIGHT)
-        return Right(said) if said else None
+        right = (self.openapi_extra or {}).get(RIGHT)
+        return Right(right) if right else None
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         """FastAPI's, told to look at the caller first and to read JSON through the bounds."""
@@ -171,10 +176,10 @@ def refuse_outlandish(document: object) -> None:
     level, num_values = _branches([document]), 0
     for _ in range(MAX_DEPTH):
         inner = list[Branch]()
-        for one in level:
-            values = one.values() if isinstance(one, dict) else one
+        for item in level:
+            values = item.values() if isinstance(item, dict) else item
             kinds = Counter(map(type, values))
-            num_values += len(one) - (kinds[int] if isinstance(one, list) else 0)
+            num_values += len(item) - (kinds[int] if isinstance(item, list) else 0)
             if kinds[dict] or kinds[list]:
                 inner += _branches(values)
         if num_values > MAX_VALUES:
@@ -186,4 +191,4 @@ def refuse_outlandish(document: object) -> None:
 
 
 def _branches(values: Iterable[object]) -> list[Branch]:
-    return [one for one in values if isinstance(one, dict | list)]
+    return [value for value in values if isinstance(value, dict | list)]

@@ -18,9 +18,7 @@ def refusal(operation: OperationDocument) -> RefusedError:
         message = f"{name} is being given up already; see how it ends: intentctl get {name}"
         return RefusedError(Code.ALREADY_ENDED, message)
     if operation.phase is Phase.CUTTING:
-        message = (
-            f"{name} is at its cut, which nothing calls back; see how it ends, then: intentctl undo {name}"
-        )
+        message = f"{name} is at its cut, which nothing calls back; see how it ends, then: intentctl undo {name}"
         return RefusedError(Code.TOO_LATE, message)
     if operation.phase in {Phase.COMMITTED, Phase.CLEANING, Phase.DONE}:
         message = f"{name} has committed; when it is done, to go back: intentctl undo {name}"

@@ -1,4 +1,7 @@
-"""What the service grants its clients: how large a request may be, and how long they may take over it and its answer."""
+"""What the service grants its clients.
+
+How large a request may be, and how long they may take over it and its answer.
+"""
 
 import math
 from collections.abc import Sequence
@@ -38,16 +41,19 @@ class ClientLimits:
 
 
 def read_clients(source: LocatedYaml, contexts_tokens: Sequence[int]) -> ClientLimits:
-    """What the file says under ``clients``; where it does not, the size of a body follows the longest context, and what one
-    client may have the number of connections."""
+    """What the file says under ``clients``.
+
+    Where it does not, the size of a body follows the longest context, and what one client may have the number
+    of connections.
+    """
     longest = BYTES_PER_TOKEN * max(contexts_tokens, default=0)
-    said: Section = source.get(("clients",)) or {}
-    share = math.ceil(SHARE * said.get("max_connections", ClientLimits().max_connections))
+    given: Section = source.get(("clients",)) or {}
+    share = math.ceil(SHARE * given.get("max_connections", ClientLimits().max_connections))
     usual = ClientLimits(
         max_body_bytes=max(LEAST_BODY_BYTES, longest),
         max_connections_per_address=share,
         max_requests_per_key=share,
     )
-    told = {key: value for key, value in said.items() if key != "max_body_mb"}
-    body_bytes = round(said["max_body_mb"] * 1e6) if "max_body_mb" in said else usual.max_body_bytes
-    return replace(usual, max_body_bytes=body_bytes, **told)
+    bounds = {key: value for key, value in given.items() if key != "max_body_mb"}
+    body_bytes = round(given["max_body_mb"] * 1e6) if "max_body_mb" in given else usual.max_body_bytes
+    return replace(usual, max_body_bytes=body_bytes, **bounds)

@@ -10,7 +10,7 @@ from runtime.engine import Engine
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
-from service.access.office import Access, open_access
+from service.access.wiring import AccessControl, open_access
 from service.apart import Apart
 from service.deployment import Deployment
 from service.devices import Devices
@@ -21,12 +21,12 @@ from service.metrics import ClientMetrics, Metrics
 from service.models import ServedModel
 from service.profiles import load_profiles
 from service.promises.active import Active
-from service.promises.office import Promises, keep_promises
 from service.promises.planner import Planner
 from service.promises.relocation import Left
 from service.promises.watch import Watch
+from service.promises.wiring import PromiseService, keep_promises
 from service.restart import begin, close_unfinished, start_without_the_broken
-from service.serving import Kept, Serving
+from service.serving import Serving, ServingStorage
 from service.settings import Settings, llm_settings
 from service.store import Store
 
@@ -46,8 +46,8 @@ class Composition:
     profiles: Mapping[str, Mapping[str, Profile]]
     """Of each model's devices."""
     llm: LlmSettings | None
-    access: Access
-    promises: Promises
+    access: AccessControl
+    promises: PromiseService
     devices: Devices
     apart: Apart
     """Where people's plans and simulations are made; the controllers have another one."""
@@ -77,10 +77,8 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         stack.callback(access.end)
         own_key = access.keys.lend("the translator")
         llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
-        profiles = {
-            model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models
-        }
-        kept = Kept(store, events, Active(store, deployment), Devices(store))
+        profiles = {model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models}
+        kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
         stack.callback(kept.devices.close)
         hosts = await stack.enter_async_context(open_hosts(deployment, kept.devices))
         servings, watches = dict[str, Serving](), dict[str, Watch]()
@@ -110,7 +108,7 @@ async def serve(
     model: ServedModel,
     engine: Engine,
     tokenizer: Tokenizer,
-    kept: Kept,
+    kept: ServingStorage,
     origin: str,
 ) -> AsyncIterator[tuple[Serving, Watch]]:
     """What stands between a model's running engine and the routes; ``kept`` is what outlives its switches.

@@ -1,4 +1,6 @@
-"""A client's connection, as uvicorn serves it, with bounds where uvicorn has none: heads that never end, answers nobody reads.
+"""A client's connection, as uvicorn serves it, with bounds where uvicorn has none.
+
+Heads that never end, answers nobody reads.
 
 What is too slow, too many or not HTTP is answered here, before there is a request for the app.
 """
@@ -55,7 +57,7 @@ class Connection(H11Protocol):
         _notice_absence(transport.get_extra_info("socket"), self._limits.unread_timeout_s)
         most, most_here = self._limits.max_connections, self._limits.max_connections_per_address
         address = _address(self)
-        num_here = sum(_address(cast("Connection", one)) == address for one in self.connections)
+        num_here = sum(_address(cast("Connection", connection)) == address for connection in self.connections)
         if num_here > most_here + MAX_REFUSED:
             self._metrics.turned_away("per_address")
             transport.abort()
@@ -63,9 +65,7 @@ class Connection(H11Protocol):
             text = f"{most_here} connections are open from {address} (clients.max_connections_per_address); come again later"
             self._turn_away(Refusal("per_address", 429, text, retry_after_s=1))
         elif len(self.connections) > most:
-            text = (
-                f"{most} connections are open, as many as may be (clients.max_connections); come again later"
-            )
+            text = f"{most} connections are open, as many as may be (clients.max_connections); come again later"
             self._turn_away(Refusal("connections", 503, text, retry_after_s=1))
         else:
             self._await_head()
@@ -133,7 +133,10 @@ class Connection(H11Protocol):
         self.transport.abort()
 
     def _discard(self) -> None:
-        """Throw away what comes: a refused client goes on sending, and parsing it would take longer than receiving it."""
+        """Throw away what comes.
+
+        A refused client goes on sending, and parsing it would take longer than receiving it.
+        """
         self._is_over = True
 
     def _turn_away(self, refusal: Refusal) -> None:

@@ -1,4 +1,7 @@
-"""The database behind the store: opened by its URL, brought to the tables of this version, its errors in words."""
+"""The database behind the store.
+
+Opened by its URL, brought to the tables of this version, its errors in words.
+"""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -66,9 +69,7 @@ def open_database(folder: Path, url: str | None = None, password: str | None = N
             given_up.pop_all()
         return engine
     except ModuleNotFoundError as error:
-        raise StoreError(
-            f"the store {shown} needs {error.name}: pip install 'intentctl[postgres]'"
-        ) from error
+        raise StoreError(f"the store {shown} needs {error.name}: pip install 'intentctl[postgres]'") from error
     except (OSError, SQLAlchemyError) as error:
         raise StoreError(f"the store {shown} cannot be written: {_reason(error)}; {ELSEWHERE}") from error
 

@@ -215,14 +215,14 @@ def _mode(source: LocatedYaml, approval: Approval) -> Mode:
 
 def _approval(source: LocatedYaml) -> Approval:
     """Who may apply a plan; ``limits.approval`` is where older files say it."""
-    said: Literal["person", "nobody"] | None = source.data.get("limits", {}).get("approval")
-    if said is None:
+    who: Literal["person", "nobody"] | None = source.data.get("limits", {}).get("approval")
+    if who is None:
         return read_approval(source)
-    instead = f"write `approval: {{by: {said}}}` at the top level instead"
+    instead = f"write `approval: {{by: {who}}}` at the top level instead"
     if "approval" in source.data:
         raise source.error(["limits", "approval"], f"is said twice; {instead}, and leave this out")
     log.warning("%s", source.error(["limits", "approval"], instead))
-    return Approval(said)
+    return Approval(who)
 
 
 @cache
@@ -238,9 +238,7 @@ def _link(data: Section) -> Link:
 
 def _cluster(data: Section) -> Cluster:
     index = itertools.count()
-    nodes = tuple(
-        Node(node["name"], tuple(_gpus(node, index)), _link(node["link"])) for node in data["nodes"]
-    )
+    nodes = tuple(Node(node["name"], tuple(_gpus(node, index)), _link(node["link"])) for node in data["nodes"])
     return Cluster(nodes, _link(data["network"]) if "network" in data else None)
 
 
@@ -257,9 +255,7 @@ def _check_nodes(source: LocatedYaml) -> None:
         for number, group in enumerate(node["gpus"]):
             if group["kind"] not in known:
                 words = f"no figures for {group['kind']!r}; known are {', '.join(sorted(known))}"
-                raise source.error(
-                    [*path, "gpus", number, "kind"], f"{words}, or name a profile of it under profiles"
-                )
+                raise source.error([*path, "gpus", number, "kind"], f"{words}, or name a profile of it under profiles")
 
 
 def _gpus(node: Section, index: Iterator[int]) -> Iterator[Gpu]:
@@ -286,9 +282,9 @@ def _check_zone(source: LocatedYaml, path: list[str | int], name: str) -> None:
 
 
 def _limits(data: Section) -> Limits:
-    said: Section = {key: tuple(one) if isinstance(one, list) else one for key, one in data.items()}
-    said.pop("approval", None)  # read beside them
-    return Limits(**said)
+    fields: Section = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    fields.pop("approval", None)  # read beside them
+    return Limits(**fields)
 
 
 def _llm(source: LocatedYaml, models: Sequence[ServedModel]) -> LlmEndpoint | None:
@@ -300,30 +296,24 @@ def _llm(source: LocatedYaml, models: Sequence[ServedModel]) -> LlmEndpoint | No
         what = "write base_url and model of an endpoint, or served with a model of this deployment"
         raise source.error(("llm",), what)
     if "served" not in data:
-        return LlmEndpoint(
-            data["base_url"], data["model"], data.get("key_variable"), data.get("timeout_s", 20.0)
-        )
-    said = data["served"]
-    model = next((model for model in models if model.name == said), None)
+        return LlmEndpoint(data["base_url"], data["model"], data.get("key_variable"), data.get("timeout_s", 20.0))
+    served = data["served"]
+    model = next((model for model in models if model.name == served), None)
     if model is None:
         known = ", ".join(model.name for model in models)
-        raise source.error(("llm", "served"), f"no model {said!r} in this deployment; it has {known}")
+        raise source.error(("llm", "served"), f"no model {served!r} in this deployment; it has {known}")
     if not model.speaks:
         raise source.error(
             ("llm", "served"),
-            f"{said} speaks no language, as its config.json says; name a model that does, or an endpoint by base_url",
+            f"{served} speaks no language, as its config.json says; name a model that does, or an endpoint by base_url",
         )
-    return LlmEndpoint(None, said, None, data.get("timeout_s", 20.0))
+    return LlmEndpoint(None, served, None, data.get("timeout_s", 20.0))
 
 
 def _profiles(source: LocatedYaml, cluster: Cluster) -> dict[str, str]:
     data: dict[str, str] = source.data.get("profiles", {})
     for kind in data:
         if kind not in cluster.kinds:
-            raise source.error(
-                ["profiles", kind], f"no {kind} in the cluster; it has {', '.join(cluster.kinds)}"
-            )
+            raise source.error(["profiles", kind], f"no {kind} in the cluster; it has {', '.join(cluster.kinds)}")
     folder = source.file.parent
-    return {
-        kind: str(folder / Path(name).expanduser()) if is_file(name) else name for kind, name in data.items()
-    }
+    return {kind: str(folder / Path(name).expanduser()) if is_file(name) else name for kind, name in data.items()}

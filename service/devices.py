@@ -60,9 +60,7 @@ class Devices:
         if self.why(device):
             return
         self._note(device, Out(why, RECOVERY.name, time.time()))
-        log.warning(
-            "device %d is out: %s; take it in again with `intentctl devices in %d`", device, why, device
-        )
+        log.warning("device %d is out: %s; take it in again with `intentctl devices in %d`", device, why, device)
         self._write_beside(device)
 
     def back(self, device: int) -> None:
@@ -89,7 +87,7 @@ class Devices:
 
     def _note(self, device: int, out: Out | None) -> None:
         with self._changing:
-            others = {one: known for one, known in self.all.items() if one != device}
+            others = {other: known for other, known in self.all.items() if other != device}
             self.all = others if out is None else others | {device: out}
         self.on_change(device)
 

@@ -1,4 +1,6 @@
-"""What a deployment file tells an engine and its switches: read, checked, handed down as their own settings.
+"""What a deployment file tells an engine and its switches.
+
+Read, checked, handed down as their own settings.
 
 A section is a mapping with the keys ``engine``, ``torch``, ``vllm`` and ``switch``, wherever in the file it stands;
 ``limits`` hold for all of them. docs/settings.md lists every key.
@@ -123,12 +125,12 @@ def refuse_start(
     Raises:
         DeploymentError: slabs of several layers that a stage would divide, or more KV blocks than fit.
     """
-    if wrong := unfit(engine, start, place):
+    if wrong := start_blocker(engine, start, place):
         key, why = wrong
         raise source.error((*_place(source, path, "torch"), key), why)
 
 
-def unfit(engine: EngineChoice, start: Topology, place: tuple[ModelSpec, Cluster]) -> tuple[str, str] | None:
+def start_blocker(engine: EngineChoice, start: Topology, place: tuple[ModelSpec, Cluster]) -> tuple[str, str] | None:
     """The setting of the built-in engine with which a topology cannot run, and why; None where it can."""
     if wrong := unfit_stages(engine, start):
         return "layers_per_slab", f"as the model starts, {wrong}"
@@ -138,14 +140,14 @@ def unfit(engine: EngineChoice, start: Topology, place: tuple[ModelSpec, Cluster
     fits = blocks(start, *place, settings.block_size)
     if settings.num_blocks is None or settings.num_blocks <= fits:
         return None
-    message = (
-        f"{settings.num_blocks} blocks of {settings.block_size} tokens do not fit {start}: it holds {fits}"
-    )
+    message = f"{settings.num_blocks} blocks of {settings.block_size} tokens do not fit {start}: it holds {fits}"
     return "kv_blocks", f"{message}; lower this, or leave it out to have half of what one device holds"
 
 
 def unfit_stages(engine: EngineChoice, target: Topology) -> str:
-    """Why the built-in engine's settings keep it from running the stages of a topology; empty where they do not.
+    """Why the built-in engine's settings keep it from running the stages of a topology.
+
+    Empty where they do not.
 
     One that holds fewer KV blocks than the setting says runs with as many as it holds.
     """
@@ -158,9 +160,9 @@ def unfit_stages(engine: EngineChoice, target: Topology) -> str:
 
 def _told(source: LocatedYaml, path: tuple[Key, ...], keys: Mapping[str, str], usual: Settings) -> Settings:
     """The usual settings with what a mapping of the file says instead."""
-    said = source.get(path) or {}
-    told: Section = {keys.get(key, key): _in_bytes(key, value) for key, value in said.items()}
-    return replace(usual, **told)
+    fields = source.get(path) or {}
+    translated: Section = {keys.get(key, key): _in_bytes(key, value) for key, value in fields.items()}
+    return replace(usual, **translated)
 
 
 def _in_bytes(key: str, value: JsonValue) -> JsonValue:
@@ -182,17 +184,20 @@ def _torch(source: LocatedYaml, at: tuple[Key, ...], switch: _Switch) -> EngineS
 
 
 def _steps(source: LocatedYaml, closing_at: tuple[Key, ...]) -> EngineSettings:
-    """What bounds steps. What the file leaves out follows what it says, so that every running sequence fits a step."""
+    """The settings that bound steps.
+
+    What the file leaves out follows what it says, so that every running sequence fits a step.
+    """
     places: list[tuple[Key, ...]] = [
         ("limits", "max_sequences"),
         closing_at,
         ("limits", "max_step_tokens"),
     ]
-    said = [source.get(place) for place in places]
-    given = [pair for pair in zip(places, said, strict=True) if pair[1] is not None]
+    steps = [source.get(place) for place in places]
+    given = [pair for pair in zip(places, steps, strict=True) if pair[1] is not None]
     for low, high in itertools.combinations(given, 2):
         _refuse_more_sequences(source, low, high)
-    sequences, closing, step = said
+    sequences, closing, step = steps
     usual = EngineSettings(spare=True)
     sequences = sequences or min(usual.max_running, closing or usual.max_running, step or usual.max_running)
     step = step or max(usual.max_batch_tokens, sequences, closing or 0)
@@ -213,15 +218,13 @@ def _vllm(source: LocatedYaml, at: tuple[Key, ...]) -> VllmSettings:
 def _limited(source: LocatedYaml, at: tuple[Key, ...], option: str, key: str) -> Said:
     """What bounds vLLM's steps: its own option, or the limit of the deployment."""
     own, limit = (*at, "options", option), ("limits", key)
-    asked, allowed = source.get(own), source.get(limit)
-    if asked is None:
+    wanted, allowed = source.get(own), source.get(limit)
+    if wanted is None:
         return limit, allowed
-    if allowed is not None and asked != allowed:
-        message = (
-            f"{asked} contradicts limits.{key}, {allowed}, which vLLM gets as {option}; leave one of them out"
-        )
+    if allowed is not None and wanted != allowed:
+        message = f"{wanted} contradicts limits.{key}, {allowed}, which vLLM gets as {option}; leave one of them out"
         raise source.error(own, message)
-    return own, asked
+    return own, wanted
 
 
 def _refuse_more_sequences(source: LocatedYaml, low: Said, high: Said) -> None:
@@ -235,9 +238,7 @@ def _refuse_no_shorter(source: LocatedYaml, low: Said, high: Said, why: str) -> 
         raise _contradiction(source, low, "has to be less than", high, why)
 
 
-def _refuse_impatience(
-    source: LocatedYaml, at: tuple[Key, ...], usual: EngineSettings | VllmSettings
-) -> None:
+def _refuse_impatience(source: LocatedYaml, at: tuple[Key, ...], usual: EngineSettings | VllmSettings) -> None:
     stalled, lost = ((*at, "stall_after_s"), (*at, "lost_after_s"))
     _refuse_no_shorter(
         source,
@@ -249,9 +250,9 @@ def _refuse_impatience(
 
 def _contradiction(source: LocatedYaml, low: Said, relation: str, high: Said, why: str) -> DeploymentError:
     """Stands where the file says one of the two."""
-    told = [f"{dotted(path)} {value}{_default(source, path)}" for path, value in (low, high)]
+    listed = [f"{dotted(path)} {value}{_default(source, path)}" for path, value in (low, high)]
     where = high[0] if source.get(low[0]) is None else low[0]
-    message = f"{told[0]} {relation} {told[1]}: {why}; lower {dotted(low[0])} or raise {dotted(high[0])}"
+    message = f"{listed[0]} {relation} {listed[1]}: {why}; lower {dotted(low[0])} or raise {dotted(high[0])}"
     return source.error(where, message)
 
 

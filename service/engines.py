@@ -26,7 +26,10 @@ def capabilities(model: ServedModel) -> Capabilities | None:
 
 
 async def start(model: ServedModel, topology: Topology, launchers: "Launchers | None" = None) -> Engine:
-    """The model's engine in a topology, the built-in one unless said; ``launchers`` of all hosts, where there are several."""
+    """The model's engine in a topology, the built-in one unless said.
+
+    ``launchers`` of all hosts, where there are several.
+    """
     folder = model.to_serve()
     place = folder.resolve() if launchers else folder, topology, model.cluster
     if model.engine.name == "vllm":
@@ -44,7 +47,8 @@ async def start(model: ServedModel, topology: Topology, launchers: "Launchers | 
 
 
 def first(model: ServedModel) -> Topology:
-    """The topology that the file starts the model in; unless it says one, its first device in its checkpoint's precision."""
-    return model.start or uniform(
-        model.cluster, model.cluster.kinds[0], 1, 1, model.spec.num_layers, model.precision
-    )
+    """The topology that the file starts the model in.
+
+    Unless it says one, its first device in its checkpoint's precision.
+    """
+    return model.start or uniform(model.cluster, model.cluster.kinds[0], 1, 1, model.spec.num_layers, model.precision)

@@ -1,4 +1,6 @@
-"""Errors of the service: each is a problem, whose code the HTTP status and the exit code are looked up by.
+"""Errors of the service.
+
+Each is a problem, whose code the HTTP status and the exit code are looked up by.
 
 ServiceError
     DeploymentError    the deployment file cannot be used

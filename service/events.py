@@ -1,4 +1,7 @@
-"""What happened, for whoever listens: kept and numbered by the store, then told; read again from any number on."""
+"""What happened, for whoever listens: kept and numbered by the store, then told.
+
+Read again from any number on.
+"""
 
 import asyncio
 import logging
@@ -30,7 +33,7 @@ class _Said:
     is_kept: bool
 
 
-class _Told(NamedTuple):
+class _Delivered(NamedTuple):
     """An event in the ring."""
 
     event: Event
@@ -39,13 +42,16 @@ class _Told(NamedTuple):
 
 
 class EventBus:
-    """Tells every subscriber what happens, in order, each at its own pace. Use as an async context manager."""
+    """Tells every subscriber what happens, in order, each at its own pace.
+
+    Use as an async context manager.
+    """
 
     def __init__(self, store: Store, ring: int = 1000) -> None:
         """``ring`` is how many events are at hand; a subscriber further behind reads them from the store."""
         self._store = store
         self._untold: asyncio.Queue[_Said | None] = asyncio.Queue()
-        self._ring: deque[_Told] = deque(maxlen=ring)
+        self._ring: deque[_Delivered] = deque(maxlen=ring)
         self._num_told = 0
         self._newest = 0
         self._news = asyncio.Event()
@@ -71,7 +77,7 @@ class EventBus:
         """Keep something, then tell every subscriber. Never waits."""
         self._untold.put_nowait(_Said(event, data, is_kept=True))
 
-    def mention(self, event: Kind, data: Happened) -> None:
+    def broadcast(self, event: Kind, data: Happened) -> None:
         """Tell something to those who listen now; it has no number and is not kept. Never waits."""
         self._untold.put_nowait(_Said(event, data, is_kept=False))
 
@@ -119,27 +125,27 @@ class EventBus:
                 yield event
             number = events[-1].id or number
 
-    def _told_since(self, place: int) -> Sequence[_Told]:
+    def _told_since(self, place: int) -> Sequence[_Delivered]:
         return list(islice(self._ring, place - (self._num_told - len(self._ring)), None))
 
     async def _keep(self) -> None:
         """Number and tell what is said until nothing more is."""
         is_open = True
         while is_open:
-            said = [await self._untold.get()]
+            batch = [await self._untold.get()]
             with suppress(asyncio.QueueEmpty):
                 while True:
-                    said.append(self._untold.get_nowait())
-            is_open = None not in said
-            for event in await asyncio.to_thread(self._numbered, [one for one in said if one is not None]):
+                    batch.append(self._untold.get_nowait())
+            is_open = None not in batch
+            for event in await asyncio.to_thread(self._numbered, [item for item in batch if item is not None]):
                 self._newest = event.id or self._newest
-                self._ring.append(_Told(event, self._newest))
+                self._ring.append(_Delivered(event, self._newest))
                 self._num_told += 1
             self._wake()
 
-    def _numbered(self, said: Sequence[_Said]) -> list[Event]:
+    def _numbered(self, batch: Sequence[_Said]) -> list[Event]:
         """As events; where the store cannot keep them they have no number. Blocks."""
-        kept = [(one.event, one.data) for one in said if one.is_kept]
+        kept = [(item.event, item.data) for item in batch if item.is_kept]
         try:
             numbers = iter(self._store.add_events(kept) if kept else [])
             self._is_kept = self._is_kept or bool(kept)
@@ -149,8 +155,7 @@ class EventBus:
                 log.warning("events are told, and not kept for those who ask later: %s", error)
             self._is_kept = False
         return [
-            Event(event=one.event, id=next(numbers, None) if one.is_kept else None, data=one.data)
-            for one in said
+            Event(event=item.event, id=next(numbers, None) if item.is_kept else None, data=item.data) for item in batch
         ]
 
     def _wake(self) -> None:

@@ -1,4 +1,7 @@
-"""The hosts of a deployment: agents are reached, and what each has is held against the file, before any engine starts."""
+"""The hosts of a deployment.
+
+Agents are reached, and what each has is held against the file, before any engine starts.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator[Hosts | None]":
-    """The hosts of a deployment until the end; None where all devices are this machine's. Devices of a lost one are out.
+    """The hosts of a deployment until the end; None where all devices are this machine's.
+
+    Devices of a lost one are out.
 
     Raises:
         EngineStartError: a host has something else than the file or this machine says, by name.

@@ -1,4 +1,4 @@
-"""What an ``Idempotency-Key`` is, which requests are the same, and how others with the same key are refused. Pure."""
+"""``Idempotency-Key``: which requests are the same, and which are refused. Pure."""
 
 import hashlib
 import re
@@ -35,7 +35,7 @@ REFUSALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KeyedRequest:
     """A request that has a key."""
 
     owner: str
@@ -46,7 +46,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredResponse:
     """What is kept of an answer."""
 
     status: int
@@ -69,9 +69,7 @@ def key_of(sent: Sequence[str]) -> str:
     if len(sent) == 1 and re.fullmatch(PATTERN, sent[0]):
         return sent[0]
     found = f"{len(sent)} of them" if len(sent) > 1 else f"{len(sent[0])} characters"
-    raise _invalid(
-        f"{HEADER} has to be one header of 1 to {MOST_CHARACTERS} printable ASCII characters, not {found}"
-    )
+    raise _invalid(f"{HEADER} has to be one header of 1 to {MOST_CHARACTERS} printable ASCII characters, not {found}")
 
 
 def refuse_secret() -> None:
@@ -88,10 +86,10 @@ def refuse_secret() -> None:
 
 def digest_of(*parts: bytes) -> str:
     """What tells requests apart: SHA-256 of their parts, each with its length before it."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        told.update(len(part).to_bytes(8) + part)
-    return told.hexdigest()
+        digest.update(len(part).to_bytes(8) + part)
+    return digest.hexdigest()
 
 
 class UnderWay:
@@ -101,41 +99,41 @@ class UnderWay:
         self._digests: dict[tuple[str, str], str] = {}
 
     @contextmanager
-    def claim(self, asked: Asked) -> Iterator[None]:
+    def claim(self, request: KeyedRequest) -> Iterator[None]:
         """Hold a key while a request with it is answered; called in the event loop.
 
         Raises:
             RefusedError: it is held.
         """
-        place = asked.owner, asked.key
+        place = request.owner, request.key
         if (held := self._digests.get(place)) is not None:
-            raise in_use(asked) if held == asked.digest else reused(asked)
-        self._digests[place] = asked.digest
+            raise in_use(request) if held == request.digest else reused(request)
+        self._digests[place] = request.digest
         try:
             yield
         finally:
             del self._digests[place]
 
 
-def reused(asked: Asked) -> RefusedError:
+def reused(request: KeyedRequest) -> RefusedError:
     """The refusal of another request with the same key."""
     return RefusedError(
         Code.IDEMPOTENCY_KEY_REUSED,
-        f"{HEADER} {asked.key!r} was sent before with another method, path, query or body; "
+        f"{HEADER} {request.key!r} was sent before with another method, path, query or body; "
         "nothing was done: send a new key with a new request",
     )
 
 
-def in_use(asked: Asked) -> RefusedError:
+def in_use(request: KeyedRequest) -> RefusedError:
     """The refusal of a request whose first is still under way."""
-    message = f"a request with {HEADER} {asked.key!r} is under way; send it again to have its answer"
+    message = f"a request with {HEADER} {request.key!r} is under way; send it again to have its answer"
     return RefusedError(Code.IDEMPOTENCY_KEY_IN_USE, message)
 
 
-def outcome_unknown(asked: Asked) -> RefusedError:
+def outcome_unknown(request: KeyedRequest) -> RefusedError:
     """The refusal of a request whose first ended without an answer that was kept."""
     message = (
-        f"a request with {HEADER} {asked.key!r} began and has no answer here: the service ended meanwhile or had a fault, "
+        f"a request with {HEADER} {request.key!r} began and has no answer here: the service ended meanwhile or had a fault, "
         "or another service took it; look whether it was done (intentctl get, intentctl audit list), and if not, send it "
         "with a new key"
     )

@@ -12,7 +12,7 @@ from intent.models import Intent, LlmSettings, Outcome
 from runtime.models import Topology
 from selector.models import Profile
 from service import documents as docs
-from service import engines, intents, openslo, outlook, targets, usecases
+from service import engines, intents, openslo, targets, usecases, verification
 from service.deployment import Deployment
 from service.errors import RefusedError
 from service.models import ServedModel
@@ -20,8 +20,8 @@ from service.profiles import load_profiles
 from service.settings import llm_settings, read_settings
 
 if TYPE_CHECKING:
-    from service.promises.agenda import Promised
-    from service.promises.cases import Here
+    from service.promises.agenda import ActiveGoal
+    from service.promises.handlers import PlanningContext
 
 T = TypeVar("T")
 
@@ -43,7 +43,10 @@ def _refusing(what: str) -> Callable[..., Any]:
 
 
 class FromFile:
-    """An ``Operator`` from a deployment file: it translates and plans; nothing runs, and nothing outlives it."""
+    """An ``Operator`` from a deployment file: it translates and plans.
+
+    Nothing runs, and nothing outlives it.
+    """
 
     serves = False
 
@@ -62,26 +65,26 @@ class FromFile:
         amended = self._ask(intents.amend, previous, follow_up, self._deployment, now, self._llm)
         return docs.AmendmentDocument.model_validate(amended)
 
-    def plan(self, asked: docs.PlanRequest) -> docs.PlanAnswer:
+    def plan(self, request: docs.PlanRequest) -> docs.PlanAnswer:
         """As the protocol says; the plan starts from the deployment's ``start`` topology."""
-        if asked.target is not None:
-            place = self._placed(self._deployment.model(asked.model))
-            target = targets.read(asked.target, place)
-            return self._plan_to(target, targets.words_for(target), place, asked)
-        intent, version = self._wished(asked, asked.now)
+        if request.target is not None:
+            place = self._placed(self._deployment.model(request.model))
+            target = targets.read(request.target, place)
+            return self._plan_to(target, targets.words_for(target), place, request)
+        intent, version = self._wished(request, request.now)
         if intent.outcome is Outcome.CLARIFY:
             return docs.PlanAnswer(outcome="clarify", intent=intent)
         usecases.refuse_unless_ok(intent)
-        intent_id = asked.intent_id or usecases.new_id("intent")
-        models = usecases.concerned(intent, self._deployment, asked.model)
+        intent_id = request.intent_id or usecases.new_id("intent")
+        models = usecases.concerned(intent, self._deployment, request.model)
         seen = usecases.to_acknowledge(intent)
         facts = {
             "intent_version": version if self.serves else None,
             "to_acknowledge": seen,
             "kind": usecases.kind_of(intent),
         }
-        said = self._first_said(asked.intent_id, intent)
-        made = [self._plan(intent, model, asked, intent_id, said) for model in models]
+        moments = self._first_said(request.intent_id, intent)
+        made = [self._plan(intent, model, request, intent_id, moments) for model in models]
         plans = tuple(plan.model_copy(update=facts).sealed() for plan in made)
         for plan in plans:
             self._save(intent, plan)
@@ -95,22 +98,22 @@ class FromFile:
 
     def simulation(self, plan_id: str) -> docs.SimulationDocument:
         """As the protocol says."""
-        return self._looked(outlook.simulation, self.saved_plan(plan_id))
+        return self._looked(verification.simulation, self.saved_plan(plan_id))
 
     def frontiers(self, plan_id: str) -> docs.FrontiersDocument:
         """As the protocol says."""
-        return self._looked(outlook.frontiers, self.saved_plan(plan_id))
+        return self._looked(verification.frontiers, self.saved_plan(plan_id))
 
     def profiles(self, model: str | None = None) -> docs.ProfilesDocument:
         """As the protocol says."""
         served = self._deployment.model(model)
         return docs.ProfilesDocument(model=served.spec, profiles=dict(self._profiles(served)))
 
-    def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
+    def agenda(self, request: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
         """As the protocol says; it starts from the deployment's ``start`` topologies."""
-        ahead = timedelta(hours=asked.hours)
-        now = self._clock(asked.now if isinstance(asked, docs.AgendaRequest) else None)
-        return self._here().agenda(self._promised(asked, now), now, ahead)
+        ahead = timedelta(hours=request.hours)
+        now = self._clock(request.now if isinstance(request, docs.AgendaRequest) else None)
+        return self._here().agenda(self._promised(request, now), now, ahead)
 
     def export_openslo(self, wish: docs.WishRequest) -> docs.ExportDocument:
         """As the protocol says."""
@@ -159,49 +162,47 @@ class FromFile:
     load_history = _refusing("nothing runs here")
     report = _refusing("nothing is promised here")
 
-    def _promised(self, asked: docs.AgendaRequest | docs.AgendaQuery, now: datetime) -> "list[Promised]":
+    def _promised(self, request: docs.AgendaRequest | docs.AgendaQuery, now: datetime) -> "list[ActiveGoal]":
         """What is promised, and a wish beside it."""
-        from service.promises.cases import seen_with  # here, for words alone need not wait for numpy
+        from service.promises.handlers import seen_with  # here, for words alone need not wait for numpy
 
         beside = self._active()
-        if isinstance(asked, docs.AgendaQuery):
+        if isinstance(request, docs.AgendaQuery):
             return beside
-        intent, _ = self._wished(asked, asked.now)
-        said = self._first_said(asked.intent_id, intent) or [now] * len(intent.goals)
-        others = [one for one in beside if one.intent_id not in {asked.intent_id, *asked.replace}]
-        return seen_with(asked.intent_id or "this", intent, said, others, self._here())
+        intent, _ = self._wished(request, request.now)
+        moments = self._first_said(request.intent_id, intent) or [now] * len(intent.goals)
+        others = [goal for goal in beside if goal.intent_id not in {request.intent_id, *request.replace}]
+        return seen_with(request.intent_id or "this", intent, moments, others, self._here())
 
-    def _active(self) -> "list[Promised]":
+    def _active(self) -> "list[ActiveGoal]":
         """What is promised already."""
         return []
 
-    def _here(self) -> "Here":
+    def _here(self) -> "PlanningContext":
         """What is planned for, and who plans."""
-        from service.promises.cases import Here
+        from service.promises.handlers import PlanningContext
         from service.promises.planner import Planner
 
         models = self._deployment.models
         planners = {model.name: Planner(self._deployment, model, self._profiles(model)) for model in models}
-        return Here(self._deployment, planners, {model.name: self._situation(model) for model in models})
+        return PlanningContext(self._deployment, planners, {model.name: self._situation(model) for model in models})
 
     def _plan(
         self,
         intent: Intent,
         model: ServedModel,
-        asked: docs.PlanRequest,
+        request: docs.PlanRequest,
         intent_id: str,
-        said: Sequence[datetime],
+        moments: Sequence[datetime],
     ) -> docs.PlanDocument:
         place = self._placed(model)
         made = self._do(
             usecases.plan,
-            *(intent, self._deployment, model, place.situation, place.profiles, asked, intent_id, said),
+            *(intent, self._deployment, model, place.situation, place.profiles, request, intent_id, moments),
         )
         return docs.PlanDocument.model_validate(made)
 
-    def _plan_to(
-        self, target: Topology, words: str, place: targets.Place, when: docs.When
-    ) -> docs.PlanAnswer:
+    def _plan_to(self, target: Topology, words: str, place: targets.ModelContext, when: docs.When) -> docs.PlanAnswer:
         """The plan to a topology that is named, kept."""
         intent, made = self._do(targets.planned, target, words, place, when)
         facts = {"intent_version": 1 if self.serves else None, "kind": "act"}
@@ -209,11 +210,11 @@ class FromFile:
         self._save(intent, plan)
         return docs.PlanAnswer(outcome="ok", intent=intent, plans=(plan,))
 
-    def _placed(self, model: ServedModel) -> targets.Place:
-        return targets.Place(self._deployment, model, self._situation(model), self._profiles(model))
+    def _placed(self, model: ServedModel) -> targets.ModelContext:
+        return targets.ModelContext(self._deployment, model, self._situation(model), self._profiles(model))
 
-    def _clock(self, said: str | None) -> datetime:
-        return usecases.clock(said, self._deployment)
+    def _clock(self, text: str | None) -> datetime:
+        return usecases.clock(text, self._deployment)
 
     def _wished(self, wish: docs.WishRequest, now: str | None) -> tuple[Intent, int]:
         """The checked intent of a wish, and its version where it is kept."""

@@ -1,4 +1,7 @@
-"""What stands before the app: requests come in whole and within limits, or are refused before anything is made of them."""
+"""What stands before the app.
+
+Requests come in whole and within limits, or are refused before anything is made of them.
+"""
 
 import asyncio
 import math
@@ -73,7 +76,9 @@ class Intake:
             self._ended.set()
 
     def _admitted(self, scope: Message) -> str | None:
-        """The key with which a request is sent, counted among those that are under way with it; None: without one.
+        """The key with which a request is sent, counted among those that are under way with it.
+
+        None: without one.
 
         Raises:
             Refusal: it is not taken.
@@ -109,9 +114,7 @@ class Intake:
         if self._stops_at_s is None or (method in {"GET", "HEAD"} and path != "/readyz"):
             return
         left_s = max(1, math.ceil(self._stops_at_s - time.monotonic()))
-        raise Refusal(
-            "stopping", 503, "the service is stopping and takes nothing new; send it to another", left_s
-        )
+        raise Refusal("stopping", 503, "the service is stopping and takes nothing new; send it to another", left_s)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most, timeout_s = self._limits.max_body_bytes, self._limits.body_timeout_s

@@ -1,4 +1,7 @@
-"""Intents that are kept: every version of them, what was said for it and what is different. Blocks; the store is a disk."""
+"""Intents that are kept: every version of them, what was said for it and what is different.
+
+Blocks; the store is a disk.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +24,7 @@ if TYPE_CHECKING:  # a database is not needed to amend a file
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class IntentStorage:
     """Where intents are kept, how, and what follow-ups to them are read with."""
 
     store: "Store"
@@ -53,8 +56,8 @@ def amend(
     intent = amendment.intent
     if not amendment.diff and intent.outcome is Outcome.OUT_OF_SCOPE:
         same = any(finding.code == NO_CHANGE for finding in intent.findings)
-        details = [Detail(one.pointer, one.message, one.code) for one in intent.findings]
-        message = " ".join(dict.fromkeys(one.message for one in intent.findings))
+        details = [Detail(finding.pointer, finding.message, finding.code) for finding in intent.findings]
+        message = " ".join(dict.fromkeys(finding.message for finding in intent.findings))
         raise RefusedError(Code.NO_CHANGE if same else Code.OUT_OF_SCOPE, message, details, intent=intent)
     return replace(amendment, intent=check(intent, deployment, now))
 
@@ -66,8 +69,8 @@ def create(intent: Intent, store: "Store", said_by: str | None = None) -> Versio
         RefusedError: it says nothing about the service.
     """
     if intent.outcome is Outcome.OUT_OF_SCOPE:
-        details = [Detail(one.pointer, one.message, one.code) for one in intent.findings]
-        message = " ".join(dict.fromkeys(one.message for one in intent.findings)) or "nothing was asked for"
+        details = [Detail(finding.pointer, finding.message, finding.code) for finding in intent.findings]
+        message = " ".join(dict.fromkeys(finding.message for finding in intent.findings)) or "nothing was asked for"
         raise RefusedError(Code.OUT_OF_SCOPE, message, details, intent=intent)
     intent_id = new_id("intent")
     store.save_intent(intent_id, intent, said_by)
@@ -102,17 +105,20 @@ def settled(store: "Store", intent_id: str) -> VersionDocument:
 
 
 def first_said(store: "Store", intent_id: str, goals: Sequence[Goal]) -> list[datetime]:
-    """When each goal of an intent that is kept was said first: a time from then on is not begun anew by what is said later."""
+    """When each goal of an intent that is kept was said first.
+
+    A time from then on is not begun anew by what is said later.
+    """
     latest = version_of(store, intent_id, None)
     versions = [version_of(store, intent_id, number) for number in range(1, latest.version)]
 
     def said_s(goal: Goal) -> float:
-        return next((one.created_s for one in versions if goal in one.intent.goals), latest.created_s)
+        return next((version.created_s for version in versions if goal in version.intent.goals), latest.created_s)
 
     return [datetime.fromtimestamp(said_s(goal), UTC) for goal in goals]
 
 
-def follow(kept: Kept, intent_id: str, follow_up: VersionedFollowUp, now: datetime) -> VersionDocument:
+def follow(kept: IntentStorage, intent_id: str, follow_up: VersionedFollowUp, now: datetime) -> VersionDocument:
     """Keep the next version of an intent.
 
     Raises:
@@ -137,6 +143,6 @@ def follow(kept: Kept, intent_id: str, follow_up: VersionedFollowUp, now: dateti
     return version_of(store, intent_id, None)
 
 
-def _stale(intent_id: str, latest: int, said: str) -> RefusedError:
-    message = f"{intent_id} is at version {latest}, and this was said about {said}; read it again"
+def _stale(intent_id: str, latest: int, text: str) -> RefusedError:
+    message = f"{intent_id} is at version {latest}, and this was said about {text}; read it again"
     return RefusedError(Code.STALE_INTENT, message, [Detail("/version", message)])

@@ -1,4 +1,7 @@
-"""YAML whose every value knows its line, checked against a JSON Schema: errors name file, line and path."""
+"""YAML whose every value knows its line, checked against a JSON Schema.
+
+Errors name file, line and path.
+"""
 
 import difflib
 import math
@@ -98,9 +101,7 @@ def read(file: Path) -> LocatedYaml:
     if root is None:
         raise DeploymentError(f"{file}: is empty")
     for mark, key in _duplicates(root):
-        raise DeploymentError(
-            f"{file}:{mark.line + 1}: the key {key!r} stands here for the second time; remove one"
-        )
+        raise DeploymentError(f"{file}:{mark.line + 1}: the key {key!r} stands here for the second time; remove one")
     return LocatedYaml(file, data, root)
 
 

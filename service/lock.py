@@ -14,7 +14,9 @@ TRIES, BREATH_S = 10, 0.05
 
 
 def take_lock(folder: Path, address: str = "") -> IO[str]:
-    """An open file that holds the folder until it is closed or the process ends; it has the address of what holds it.
+    """An open file that holds the folder until it is closed or the process ends.
+
+    It has the address of what holds it.
 
     Raises:
         StartError: another service holds it, or it cannot be written.

@@ -1,4 +1,7 @@
-"""Log lines for people or for programs, each with the id of the request that it is about, and without secrets."""
+"""Log lines for people or for programs, without secrets.
+
+Each has the id of the request that it is about.
+"""
 
 import json
 import logging
@@ -26,11 +29,14 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: ``at``, ``level``, ``logger``, ``message``, and ``request_id`` and ``traceback`` if any."""
+    """One JSON object a line.
+
+    ``at``, ``level``, ``logger``, ``message``, and ``request_id`` and ``traceback`` if any.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One record."""
-        said = {
+        fields = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -39,7 +45,7 @@ class JsonLines(logging.Formatter):
             "traceback": "\n".join(_traceback(self, record)),
         }
         always = ("at", "level", "logger", "message")
-        return redacted(json.dumps({name: text for name, text in said.items() if text or name in always}))
+        return redacted(json.dumps({name: text for name, text in fields.items() if text or name in always}))
 
 
 def configure(level: str, form: LogFormat) -> None:

@@ -89,9 +89,7 @@ class Metrics:
             "prefix_cache_queries": self._counter(
                 "intentctl_prefix_cache_queries_total", "Tokens looked up in the prefix cache"
             ),
-            "prefix_cache_hits": self._counter(
-                "intentctl_prefix_cache_hits_total", "Tokens found in the prefix cache"
-            ),
+            "prefix_cache_hits": self._counter("intentctl_prefix_cache_hits_total", "Tokens found in the prefix cache"),
         }
         self._counted = dict.fromkeys(self._prefix_cache, 0)
         self._switches = Counter(
@@ -163,9 +161,7 @@ class Families:
             "intentctl_itl_seconds", "Time between tokens of a stream", buckets("torch", "tpot")
         )
         self.requests = self._counter("intentctl_requests_total", "Requests by how they ended", "finish")
-        self.refused = self._counter(
-            "intentctl_refused_requests_total", "Requests that could never be served"
-        )
+        self.refused = self._counter("intentctl_refused_requests_total", "Requests that could never be served")
         self.tokens = self._counter("intentctl_tokens_total", "Tokens served, by kind", "kind")
 
     def _latency(self, metric: str, about: str) -> Histogram:

@@ -12,7 +12,7 @@ from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
-from selector.models import Problem, Workload
+from selector.models import SearchInput, Workload
 from service.documents.problems import Code
 from service.engine_settings import EngineChoice, read_engine, refuse_start, refuse_unused
 from service.errors import RefusedError
@@ -60,15 +60,16 @@ class ServedModel:
         default = self.workload.get("always") or next(iter(self.workload.values()))
         return self.workload.get(window, default)
 
-    def problem(
-        self, window: str, limits: Limits, now: Topology | None, engine: Capabilities | None
-    ) -> Problem:
+    def problem(self, window: str, limits: Limits, now: Topology | None, engine: Capabilities | None) -> SearchInput:
         """What a search for a topology is given; ``now`` is what runs, and ``engine`` what it can run."""
         cluster = self.cluster if now is None or engine is None else self.reach(now)
-        return Problem(cluster, self.spec, self.workload_in(window), now, limits, engine)
+        return SearchInput(cluster, self.spec, self.workload_in(window), now, limits, engine)
 
     def reach(self, now: Topology) -> Cluster:
-        """Where its requests can move from a topology: with the built-in engine, within the host where nothing joins hosts."""
+        """Where its requests can move from a topology.
+
+        With the built-in engine, within the host where nothing joins hosts.
+        """
         if self.engine.name == "vllm" or self.cluster.network is not None:
             return self.cluster
         here = (node for node in self.cluster.nodes if any(gpu.index in now.devices for gpu in node.gpus))
@@ -109,8 +110,11 @@ def _refuse_twice(source: LocatedYaml) -> None:
     owners: dict[str, int] = {}
     for number, data in enumerate(source.data["models"]):
         aliases = data.get("aliases", ())
-        said = [(("name",), data["name"]), *((("aliases", place), one) for place, one in enumerate(aliases))]
-        for path, name in said:
+        names = [
+            (("name",), data["name"]),
+            *((("aliases", place), alias) for place, alias in enumerate(aliases)),
+        ]
+        for path, name in names:
             if owners.setdefault(name, number) != number:
                 other = source.data["models"][owners[name]]["name"]
                 raise source.error(
@@ -127,11 +131,7 @@ class _Devices:
 
     def free(self, kind: str | None = None) -> list[int]:
         """Those that nobody has, of one kind or of all."""
-        return [
-            gpu.index
-            for gpu in self._cluster.gpus
-            if gpu.index not in self._owners and kind in {None, gpu.kind}
-        ]
+        return [gpu.index for gpu in self._cluster.gpus if gpu.index not in self._owners and kind in {None, gpu.kind}]
 
     def take(self, device: int, owner: str, path: tuple[Key, ...]) -> None:
         """Give a device to a model.
@@ -141,13 +141,9 @@ class _Devices:
         """
         known = [gpu.index for gpu in self._cluster.gpus]
         if device not in known:
-            raise self._source.error(
-                path, f"there is no device {device}; the cluster has {known[0]} to {known[-1]}"
-            )
+            raise self._source.error(path, f"there is no device {device}; the cluster has {known[0]} to {known[-1]}")
         if device in self._owners:
-            raise self._source.error(
-                path, f"device {device} is {self._owners[device]}'s already; models share none"
-            )
+            raise self._source.error(path, f"device {device} is {self._owners[device]}'s already; models share none")
         self._owners[device] = owner
 
     def take_some(self, kind: str, count: int, owner: str, path: tuple[Key, ...]) -> None:
@@ -174,34 +170,37 @@ class _Devices:
 def _shares(source: LocatedYaml, cluster: Cluster) -> list[list[int]]:
     """The devices of each model: those that are named, then so many of a kind, then what is left."""
     models, devices = source.data["models"], _Devices(source, cluster)
-    asked = [(number, model["name"], model.get("devices")) for number, model in enumerate(models)]
+    requested = [(number, model["name"], model.get("devices")) for number, model in enumerate(models)]
     named = [
-        (one, name, ("models", number, "devices", *place))
-        for number, name, said in asked
-        for one, place in _each(said)
+        (share, name, ("models", number, "devices", *place))
+        for number, name, wanted in requested
+        for share, place in _each(wanted)
     ]
-    for one, name, path in named:
-        if isinstance(one, int):
-            devices.take(one, name, path)
-    for one, name, path in named:
-        if not isinstance(one, int):
-            devices.take_some(one["kind"], one["count"], name, path)
-    for number, name, said in asked:
-        free = [] if said is not None else devices.free()
-        if said is None and not free:
-            raise source.error(
-                ("models", number), f"no device is left for {name}; give every model its `devices`"
-            )
+    for share, name, path in named:
+        if isinstance(share, int):
+            devices.take(share, name, path)
+    for share, name, path in named:
+        if not isinstance(share, int):
+            devices.take_some(share["kind"], share["count"], name, path)
+    for number, name, wanted in requested:
+        free = [] if wanted is not None else devices.free()
+        if wanted is None and not free:
+            raise source.error(("models", number), f"no device is left for {name}; give every model its `devices`")
         for device in free:
             devices.take(device, name, ("models", number))
-    return [devices.of(name) for _, name, _ in asked]
+    return [devices.of(name) for _, name, _ in requested]
 
 
-def _each(said: Asked | list[Asked] | None) -> list[tuple[Asked, tuple[Key, ...]]]:
-    """What a model asks for, one by one, with its place below ``devices``: a device's id, or ``{kind, count}``."""
-    if said is None:
+def _each(devices: Asked | list[Asked] | None) -> list[tuple[Asked, tuple[Key, ...]]]:
+    """What a model asks for, one by one, with its place below ``devices``.
+
+    A device's id, or ``{kind, count}``.
+    """
+    if devices is None:
         return []
-    return [(one, (place,)) for place, one in enumerate(said)] if isinstance(said, list) else [(said, ())]
+    return (
+        [(device, (place,)) for place, device in enumerate(devices)] if isinstance(devices, list) else [(devices, ())]
+    )
 
 
 def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
@@ -215,8 +214,8 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         config = _config(file / "config.json" if key == "path" else file)
         spec = ModelSpec.from_config(config, data["name"])
         start = None
-        if (said := data.get("start")) is not None:
-            start = parse_topology(said, cluster, spec.num_layers, precision)
+        if (topology := data.get("start")) is not None:
+            start = parse_topology(topology, cluster, spec.num_layers, precision)
             refuse_impossible(start, spec, cluster, engine.block_tokens)
     except TopologyError as error:
         raise source.error((*path, "start"), str(error)) from error
@@ -277,11 +276,11 @@ def _config(config: Path) -> Section:
 def _workloads(source: LocatedYaml, path: tuple[Key, ...]) -> dict[str, Workload]:
     """A model's own load, or that of the deployment."""
     path = path if source.get(path) is not None else ("workload",)
-    said: Section | None = source.get(path)
-    if said is None:
+    fields: Section | None = source.get(path)
+    if fields is None:
         raise source.error((), "no workload is said; write `workload` for the deployment, or for each model")
     known = {*NAMED_WINDOWS, *source.data.get("windows", {})}
-    for name in said:
+    for name in fields:
         if name not in known:
             raise source.error((*path, name), f"no such window; known are {', '.join(sorted(known))}")
-    return {name: Workload(**data) for name, data in said.items()}
+    return {name: Workload(**data) for name, data in fields.items()}

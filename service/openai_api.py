@@ -1,4 +1,7 @@
-"""The OpenAI API for inference, an app of its own (mounted under /openai/v1) with OpenAI's error bodies."""
+"""The OpenAI API for inference: an app of its own, mounted under /openai/v1.
+
+It answers with OpenAI's error bodies.
+"""
 
 import asyncio
 import time
@@ -24,7 +27,7 @@ from service.documents.problems import RETRY_AFTER_S, Code
 from service.intake import ARRIVED
 from service.openai_calls import CallReader
 from service.openai_choices import Generations, Numbered, interleaved
-from service.openai_chunks import DONE, Answer, Choice, Json, Labels, error_chunk, error_document
+from service.openai_chunks import DONE, Choice, CompletionWriter, Json, Labels, error_chunk, error_document
 from service.openai_declaration import ParameterError, naming
 from service.openai_requests import ChatRequest, CompletionRequest, Generation
 from service.refusals import KINDS
@@ -61,7 +64,10 @@ class Endpoint:
 
     @cached_property
     def checking(self) -> asyncio.Lock:
-        """Held by whoever has a grammar checked: one at a time, for it takes a tenth of a second of a core at worst."""
+        """Held by whoever has a grammar checked.
+
+        One at a time, for it takes a tenth of a second of a core at worst.
+        """
         return asyncio.Lock()
 
     @cached_property
@@ -148,7 +154,7 @@ def _generations(
     max_tokens = _max_tokens(body, here, max(map(len, prompts)))
     tenant, arrived_s = caller_of(request).tenant or "", getattr(request.state, ARRIVED, None)
     params = body.generations(max_tokens, text, tenant, arrived_s)
-    return [here.router.generate(prompt, one) for prompt in prompts for one in params]
+    return [here.router.generate(prompt, param) for prompt in prompts for param in params]
 
 
 def _max_tokens(body: Generation, here: Endpoint, num_prompt_tokens: int) -> int:
@@ -156,22 +162,20 @@ def _max_tokens(body: Generation, here: Endpoint, num_prompt_tokens: int) -> int
     room = here.context_tokens - num_prompt_tokens
     if room < 1:
         raise ParameterError(body.told_by, f"fills the model's context of {here.context_tokens} tokens")
-    parameter, asked = body.asked_tokens
+    parameter, count = body.asked_tokens
     allowed = here.max_output_tokens
-    if asked is not None:
-        if allowed is not None and asked > allowed:
-            raise ParameterError(
-                parameter, f"{asked} are more than the {allowed} that an answer may have here"
-            )
-        return asked
+    if count is not None:
+        if allowed is not None and count > allowed:
+            raise ParameterError(parameter, f"{count} are more than the {allowed} that an answer may have here")
+        return count
     usual = body.usual_tokens or here.router.tokenizer.max_new_tokens
     return min(limit for limit in (usual, allowed, room) if limit is not None)
 
 
-def _answer(body: Generation, num_prompts: int, labels: Labels | None) -> Answer:
+def _answer(body: Generation, num_prompts: int, labels: Labels | None) -> CompletionWriter:
     is_chat = isinstance(body, ChatRequest)
     offers = isinstance(body, ChatRequest) and body.offered
-    return Answer(
+    return CompletionWriter(
         id=f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex}",
         kind="chat.completion" if is_chat else "text_completion",
         model=body.model,
@@ -183,8 +187,11 @@ def _answer(body: Generation, num_prompts: int, labels: Labels | None) -> Answer
     )
 
 
-async def _respond(request: Request, body: Generation, generations: Generations, answer: Answer) -> Response:
-    """Stream, or collect and answer. The first token is awaited before the status is sent, so errors have one."""
+async def _respond(request: Request, body: Generation, generations: Generations, answer: CompletionWriter) -> Response:
+    """Stream, or collect and answer.
+
+    The first token is awaited before the status is sent, so errors have one.
+    """
     deltas = interleaved(generations)
     if body.stream:
         first = await _unless_disconnected(request, anext(deltas))
@@ -198,9 +205,12 @@ async def _collect(deltas: AsyncGenerator[Numbered, None]) -> list[Numbered]:
 
 
 async def _events(
-    first: Numbered, rest: AsyncGenerator[Numbered, None], answer: Answer
+    first: Numbered, rest: AsyncGenerator[Numbered, None], answer: CompletionWriter
 ) -> AsyncIterator[bytes]:
-    """One event per token, comments in pauses. An error after the first token ends the stream with an error event."""
+    """One event per token, comments in pauses.
+
+    An error after the first token ends the stream with an error event.
+    """
     async with aclosing(rest):
         yield PAUSE if first[1].is_pause else answer.chunk(first)
         try:
@@ -253,9 +263,7 @@ def _handle_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         param = _place(first["loc"][1:]) if first["type"] != "json_invalid" else ""
         message = f"{param or 'body'}: {_reason(first)}"
-        return JSONResponse(
-            error_document(message, "invalid_request_error", param or None, first["type"]), 400
-        )
+        return JSONResponse(error_document(message, "invalid_request_error", param or None, first["type"]), 400)
 
     @app.exception_handler(RuntimeFault)
     async def fault(_: Request, error: RuntimeFault) -> JSONResponse:

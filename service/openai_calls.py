@@ -1,4 +1,6 @@
-"""Tool calls in a stream's text, in the Hermes form: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``. Pure.
+"""Tool calls in a stream's text, in the Hermes form.
+
+``<tool_call>{"name": …, "arguments": {…}}</tool_call>``. Pure.
 
 Text outside of calls is content; what only looks like a call is content too. Arguments go out as they come.
 """
@@ -28,7 +30,7 @@ class CallPart:
 
 
 @dataclass(slots=True)
-class Said:
+class ParsedCall:
     """What became certain with some text."""
 
     content: str = ""
@@ -50,73 +52,73 @@ class CallReader:
         """Whose names are known."""
         self._text = ""
         """What is not decided yet."""
-        self._step: Callable[[Said], bool] = self._outside
+        self._step: Callable[[ParsedCall], bool] = self._outside
         """Takes what it can from the text; False: it needs more."""
         self._arguments = _JsonObject()
 
-    def add(self, text: str) -> Said:
+    def add(self, text: str) -> ParsedCall:
         """What is certain with this text."""
         self._text += text
-        said = Said()
-        while self._step(said):
+        call = ParsedCall()
+        while self._step(call):
             pass
-        return said
+        return call
 
-    def end(self, text: str = "") -> Said:
+    def end(self, text: str = "") -> ParsedCall:
         """The same for the last text, and for what was held back."""
-        said = self.add(text)
+        call = self.add(text)
         rest, self._text = self._text, ""
-        if self._step == self._name and not self._whole(rest, said):
-            said.content += OPEN + rest
+        if self._step == self._name and not self._whole(rest, call):
+            call.content += OPEN + rest
         elif self._step == self._outside and (rest.strip() or not self.num_calls):
-            said.content += rest
-        return said
+            call.content += rest
+        return call
 
-    def _outside(self, said: Said) -> bool:
+    def _outside(self, call: ParsedCall) -> bool:
         """Content, up to a call; blanks before and after calls are none where no content follows them."""
         before, opened, after = self._text.partition(OPEN)
         if opened:
-            said.content += before.rstrip()
+            call.content += before.rstrip()
             self._text, self._step = after, self._name
             return True
         certain = self._text[: len(self._text) - overlap(self._text, OPEN)].rstrip()
-        said.content += certain
+        call.content += certain
         self._text = self._text[len(certain) :]
         return False
 
-    def _name(self, said: Said) -> bool:
+    def _name(self, call: ParsedCall) -> bool:
         """Up to the arguments; a call in another order is read when it is whole."""
         if head := _HEAD.match(self._text):
-            self._begin(json.loads(head[1], strict=False), said)
+            self._begin(json.loads(head[1], strict=False), call)
             self._text, self._step = self._text[head.end() :], self._in_arguments
             self._arguments = _JsonObject()
             return True
         whole, closed, after = self._text.partition(CLOSE)
         if not closed:
             return False
-        if not self._whole(whole, said):
-            said.content += OPEN + whole + CLOSE
+        if not self._whole(whole, call):
+            call.content += OPEN + whole + CLOSE
         self._text, self._step = after, self._outside
         return True
 
-    def _in_arguments(self, said: Said) -> bool:
+    def _in_arguments(self, call: ParsedCall) -> bool:
         size = self._arguments.size_in(self._text)
         if not self._text:
             return False
-        said.part(self.num_calls - 1).arguments += self._text[:size]
+        call.part(self.num_calls - 1).arguments += self._text[:size]
         self._text = self._text[size:]
         if self._arguments.is_ended:
             self._step = self._after
         return self._arguments.is_ended
 
-    def _after(self, _: Said) -> bool:
+    def _after(self, _: ParsedCall) -> bool:
         """Up to the end of the call: nothing there is of use."""
         closed, after = self._text.partition(CLOSE)[1:]
         if closed:
             self._text, self._step = after, self._outside
         return bool(closed)
 
-    def _whole(self, text: str, said: Said) -> bool:
+    def _whole(self, text: str, parsed: ParsedCall) -> bool:
         """Read a call that is complete; False if it is none."""
         try:
             call = json.loads(text, strict=False)
@@ -125,14 +127,14 @@ class CallReader:
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             return False
         arguments = call.get("arguments", {})
-        self._begin(call["name"], said)
-        said.part(self.num_calls - 1).arguments = (
+        self._begin(call["name"], parsed)
+        parsed.part(self.num_calls - 1).arguments = (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         )
         return True
 
-    def _begin(self, name: str, said: Said) -> None:
-        said.part(self.num_calls).name = name
+    def _begin(self, name: str, call: ParsedCall) -> None:
+        call.part(self.num_calls).name = name
         self.num_calls += 1
 
 

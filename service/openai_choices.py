@@ -24,7 +24,9 @@ async def interleaved(generations: Generations) -> AsyncGenerator[Numbered, None
                 yield 0, delta
         return
     arrived: asyncio.Queue[Numbered | Exception] = asyncio.Queue()
-    followers = [asyncio.create_task(_follow(number, one, arrived)) for number, one in enumerate(generations)]
+    followers = [
+        asyncio.create_task(_follow(number, generation, arrived)) for number, generation in enumerate(generations)
+    ]
     try:
         running = len(followers)
         while running:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from runtime.engine import Finish
 from runtime.stream import Delta, Usage
-from service.openai_calls import CallPart, CallReader, Said
+from service.openai_calls import CallPart, CallReader, ParsedCall
 from service.openai_choices import Numbered
 
 Kind = Literal["text_completion", "chat.completion"]
@@ -67,7 +67,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Answer:
+class CompletionWriter:
     """One answer being written: what stays the same in every chunk, and its choices."""
 
     id: str
@@ -114,8 +114,8 @@ class Answer:
         """From here on another topology makes the tokens."""
         kind = self.kind if self.kind == "text_completion" else "chat.completion.chunk"
         facts = {"id": self.id, "object": kind, "created": self.created_s, "model": self.model}
-        told = json.dumps(facts | {"system_fingerprint": fingerprint}, separators=(",", ":"))
-        self._fingerprint, self._head = fingerprint, f"data: {told[:-1]},"
+        prefix = json.dumps(facts | {"system_fingerprint": fingerprint}, separators=(",", ":"))
+        self._fingerprint, self._head = fingerprint, f"data: {prefix[:-1]},"
 
     def _end(self, choice: Choice, delta: Delta) -> str:
         """Keep what a choice took; the reason of its end, as JSON."""
@@ -203,19 +203,19 @@ def _joined(key: str, parts: Sequence[dict[str, list[JsonValue] | None] | None])
     return [value for part in parts if part for value in part[key] or ()]
 
 
-def _said(said: Said) -> str:
+def _said(call: ParsedCall) -> str:
     """Content and calls as members of a delta, each with a comma after it."""
-    content = f'"content":{_quoted(said.content)},' if said.content else ""
-    calls = [{"index": part.index} | _call(part) for part in said.calls]
+    content = f'"content":{_quoted(call.content)},' if call.content else ""
+    calls = [{"index": part.index} | _call(part) for part in call.calls]
     return content + (f'"tool_calls":{json.dumps(calls)},' if calls else "")
 
 
-def _message(said: Said) -> Json:
+def _message(call: ParsedCall) -> Json:
     """What the assistant said, as a whole."""
-    if not said.calls:
-        return {"role": "assistant", "content": said.content, "refusal": None}
-    calls: list[JsonValue] = [_call(part) for part in said.calls]
-    return {"role": "assistant", "content": said.content or None, "refusal": None, "tool_calls": calls}
+    if not call.calls:
+        return {"role": "assistant", "content": call.content, "refusal": None}
+    calls: list[JsonValue] = [_call(part) for part in call.calls]
+    return {"role": "assistant", "content": call.content or None, "refusal": None, "tool_calls": calls}
 
 
 def _call(part: CallPart) -> Json:

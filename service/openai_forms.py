@@ -1,4 +1,4 @@
-"""The form of an answer, in OpenAI's words (``response_format``) and in vLLM's (``structured_outputs``)."""
+"""The form of an answer: ``response_format`` (OpenAI) and ``structured_outputs`` (vLLM)."""
 
 import json
 from typing import Annotated, Literal
@@ -86,13 +86,13 @@ class StructuredOutputs(Declared):
         return grammar.json_object() if self.json_object else grammar.json_schema(_schema(self.json_))
 
 
-def _schema(said: JsonValue) -> JsonObject:
+def _schema(value: JsonValue) -> JsonObject:
     """A schema, or the text of one."""
-    if isinstance(said, str):
+    if isinstance(value, str):
         try:
-            said = json.loads(said)
+            value = json.loads(value)
         except (ValueError, RecursionError) as problem:
             raise RequestError(f"json is not JSON: {problem}") from problem
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         raise RequestError("json should be a JSON Schema, an object")
-    return said
+    return value

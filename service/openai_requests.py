@@ -1,4 +1,7 @@
-"""What the OpenAI API accepts: every parameter of both endpoints, declared once (``openai_declaration``)."""
+"""What the OpenAI API accepts.
+
+Every parameter of both endpoints, declared once (``openai_declaration``).
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -110,9 +113,7 @@ class Generation(Declared):
         BeforeValidator(_listed),
     ] = Field(default=[])
     """Texts that end the answer and are no part of it, across tokens too: at most 16 of at most 256 characters."""
-    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_CHOICES)] = Field(
-        default=[]
-    )
+    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_CHOICES)] = Field(default=[])
     """The same by token."""
     ignore_eos: bool = False
     """Go on after the model's end token."""
@@ -148,9 +149,7 @@ class Generation(Declared):
     @model_validator(mode="after")
     def _has_one_form(self) -> "Generation":
         if self.response_format is not None and self.structured_outputs is not None:
-            raise ParameterError(
-                "structured_outputs", "is not served beside response_format; send one of them"
-            )
+            raise ParameterError("structured_outputs", "is not served beside response_format; send one of them")
         return self
 
     @property
@@ -179,9 +178,7 @@ class Generation(Declared):
         """
         for parameter, token_ids in self._token_ids():
             if (highest := max(token_ids, default=0)) >= vocab_size:
-                raise ParameterError(
-                    parameter, f"token {highest} is not in the vocabulary of {vocab_size} tokens"
-                )
+                raise ParameterError(parameter, f"token {highest} is not in the vocabulary of {vocab_size} tokens")
 
     def _token_ids(self) -> Iterator[tuple[str, Sequence[int]]]:
         yield "logit_bias", [token_id for token_id, _ in self.logit_bias]
@@ -207,9 +204,7 @@ class Generation(Declared):
             stop_token_ids=tuple(self.stop_token_ids),
         )
         return [
-            GenerationParams(
-                replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos, tenant, arrived_s
-            )
+            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos, tenant, arrived_s)
             for number in range(self.n)
         ]
 
@@ -317,9 +312,7 @@ class ChatRequest(Generation):
         if choice.mode == "required" and not names:
             raise ParameterError("tool_choice", "there are no tools")
         if choice.name is not None and choice.name not in names:
-            raise ParameterError(
-                "tool_choice", f"there is no tool {choice.name!r}; there are {', '.join(names)}"
-            )
+            raise ParameterError("tool_choice", f"there is no tool {choice.name!r}; there are {', '.join(names)}")
         if self.top_logprobs and not self.logprobs:
             raise ParameterError("top_logprobs", "needs logprobs: true")
         if self.offered and self.structured_outputs is not None:

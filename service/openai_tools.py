@@ -38,10 +38,10 @@ class Tool(Declared):
 
     def rendered(self) -> JsonObject:
         """As a chat template takes it."""
-        said: JsonObject = {"name": self.function.name}
+        fields: JsonObject = {"name": self.function.name}
         if self.function.description is not None:
-            said["description"] = self.function.description
-        return {"type": "function", "function": said | {"parameters": self.function.parameters}}
+            fields["description"] = self.function.description
+        return {"type": "function", "function": fields | {"parameters": self.function.parameters}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +53,19 @@ class ToolChoice:
     """The one that has to be called."""
 
     @classmethod
-    def read(cls, said: object) -> "ToolChoice":
+    def read(cls, value: object) -> "ToolChoice":
         """What a request says.
 
         Raises:
             PydanticCustomError: neither a mode nor a named function.
         """
-        match said:
+        match value:
             case "none" | "auto" | "required":
-                return cls(said)
+                return cls(value)
             case {"type": "function", "function": {"name": str(name)}}:
                 return cls("required", name)
         served = 'none, auto, required or {"type": "function", "function": {"name": …}}'
-        raise refusal(f"{json.dumps(said)} is not served here; send {served}")
+        raise refusal(f"{json.dumps(value)} is not served here; send {served}")
 
 
 def calls_grammar(tools: Sequence[Tool], *, several: bool, answer: JsonObject | None = None) -> str:

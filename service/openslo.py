@@ -42,7 +42,5 @@ def imported(documents: Sequence[JsonValue], deployment: Deployment, now: dateti
     try:
         found = read(documents)
     except OpenSloError as error:
-        raise RefusedError(
-            Code.UNSUPPORTED, str(error), [Detail(f"/documents{error.path}", error.problem)]
-        ) from None
+        raise RefusedError(Code.UNSUPPORTED, str(error), [Detail(f"/documents{error.path}", error.problem)]) from None
     return ImportDocument(intent=check(found.intent, deployment, now), left_out=found.left_out)

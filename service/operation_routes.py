@@ -1,4 +1,7 @@
-"""Routes about what was or would be done to the running service: cancel an operation, undo one, look ahead."""
+"""Routes about what was or would be done to the running service.
+
+Cancel an operation, undo one, look ahead.
+"""
 
 from fastapi import APIRouter, Response
 
@@ -13,7 +16,7 @@ from service.documents.operations import (
 from service.documents.plans import PlanAnswer
 from service.documents.problems import Code
 from service.repeatable import RepeatableRoute
-from service.routes import CANCELLING, PLANNING, Here, call
+from service.routes import CANCELLING, PLANNING, OperatorDep, call
 
 operation_routes = APIRouter(route_class=RepeatableRoute)
 
@@ -25,7 +28,7 @@ operation_routes = APIRouter(route_class=RepeatableRoute)
 )
 @CANCELLING
 def cancel(
-    operation_id: str, response: Response, operator: Here, body: CancelRequest | None = None
+    operation_id: str, response: Response, operator: OperatorDep, body: CancelRequest | None = None
 ) -> OperationDocument:
     """Give up a switch that has not committed: what it took is given back, and what ran goes on.
 
@@ -40,7 +43,7 @@ def cancel(
 @operation_routes.get(
     "/v1/operations/{operation_id:id}/undo", **call("operations", Right.LOOK, Code.NOT_FOUND, Code.STORE)
 )
-def undoable(operation_id: str, operator: Here) -> UndoDocument:
+def undoable(operation_id: str, operator: OperatorDep) -> UndoDocument:
     """Whether an operation can be undone now, where that leads, and if not, why and what to do instead."""
     return operator.undoable(operation_id)
 
@@ -59,7 +62,7 @@ def undoable(operation_id: str, operator: Here) -> UndoDocument:
     ),
 )
 @PLANNING
-def undo(operation_id: str, response: Response, operator: Here) -> PlanAnswer:
+def undo(operation_id: str, response: Response, operator: OperatorDep) -> PlanAnswer:
     """A plan back to where an operation came from, to be approved and applied like any other.
 
     It is made while what the operation led to still runs (409 `cannot_undo` otherwise), and is stale once that has changed.
@@ -73,6 +76,9 @@ def undo(operation_id: str, response: Response, operator: Here) -> PlanAnswer:
     "/v1/plans/{plan_id:id}:preflight",
     **call("plans", Right.SAY, Code.INVALID_REQUEST, Code.NOT_FOUND, Code.ENGINE_LOST, Code.STORE),
 )
-def preflight(plan_id: str, operator: Here, body: ApplyRequest | None = None) -> PreflightDocument:
-    """What `:apply` with the same body would do now, without touching anything: every reason against it, and what it takes."""
+def preflight(plan_id: str, operator: OperatorDep, body: ApplyRequest | None = None) -> PreflightDocument:
+    """What `:apply` with the same body would do now, without touching anything.
+
+    Every reason against it, and what it takes.
+    """
     return operator.preflight(plan_id, body.acknowledge if body else ())

@@ -1,4 +1,7 @@
-"""What an operator can do: one protocol, spoken in this process (``inprocess``) and over HTTP (``intentctl.client``)."""
+"""What an operator can do.
+
+One protocol, spoken in this process (``inprocess``) and over HTTP (``intentctl.client``).
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -31,8 +34,11 @@ class Operator(Protocol):
     def amend_kept(self, intent_id: str, follow_up: docs.VersionedFollowUp) -> docs.VersionDocument:
         """The next version of an intent that is kept."""
 
-    def plan(self, asked: docs.PlanRequest) -> docs.PlanAnswer:
-        """The best topology of each model that a wish is about; none where a question has to be answered first."""
+    def plan(self, request: docs.PlanRequest) -> docs.PlanAnswer:
+        """The best topology of each model that a wish is about.
+
+        None where a question has to be answered first.
+        """
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:
         """A plan made before."""
@@ -52,19 +58,19 @@ class Operator(Protocol):
     def standing(self, plan_id: str) -> docs.StandingDocument:
         """How a plan stands: who made it, who said what to it, whether something else was applied since."""
 
-    def approvals(self, asked: docs.PageRequest) -> docs.ApprovalsDocument:
+    def approvals(self, request: docs.PageRequest) -> docs.ApprovalsDocument:
         """What was said to plans, newest first."""
 
-    def approve(self, plan_id: str, asked: docs.ApproveRequest) -> docs.ApprovalDocument:
+    def approve(self, plan_id: str, request: docs.ApproveRequest) -> docs.ApprovalDocument:
         """Say yes to what was read of a plan, for a while."""
 
-    def reject(self, plan_id: str, asked: docs.RejectRequest) -> docs.ApprovalDocument:
+    def reject(self, plan_id: str, request: docs.RejectRequest) -> docs.ApprovalDocument:
         """Say no to a plan, for good."""
 
     def operation(self, operation_id: str) -> docs.OperationDocument:
         """How far a switch has come."""
 
-    def cancel(self, operation_id: str, asked: docs.CancelRequest) -> docs.OperationDocument:
+    def cancel(self, operation_id: str, request: docs.CancelRequest) -> docs.OperationDocument:
         """Give up a switch that has not committed; answers at once, while what it took is given back."""
 
     def undoable(self, operation_id: str) -> docs.UndoDocument:
@@ -76,13 +82,13 @@ class Operator(Protocol):
     def watch(self) -> Iterator[docs.Event]:
         """What happens from now on, until the service ends."""
 
-    def intents(self, asked: docs.PageRequest) -> docs.IntentsDocument:
+    def intents(self, request: docs.PageRequest) -> docs.IntentsDocument:
         """Intents that are kept, newest first."""
 
-    def plans(self, asked: docs.PlansRequest) -> docs.PlansDocument:
+    def plans(self, request: docs.PlansRequest) -> docs.PlansDocument:
         """Plans that were made, newest first."""
 
-    def operations(self, asked: docs.OperationsRequest) -> docs.OperationsDocument:
+    def operations(self, request: docs.OperationsRequest) -> docs.OperationsDocument:
         """Operations, newest first."""
 
     def models(self) -> docs.ModelsDocument:
@@ -94,7 +100,7 @@ class Operator(Protocol):
     def devices(self) -> docs.DevicesDocument:
         """All devices: whose each is, whether something runs on it, whether it is out, and why."""
 
-    def take_out(self, device: int, asked: docs.OutRequest) -> docs.DeviceDocument:
+    def take_out(self, device: int, request: docs.OutRequest) -> docs.DeviceDocument:
         """Let no plan and no restart use a device from now on. What runs stays."""
 
     def take_in(self, device: int) -> docs.DeviceDocument:
@@ -106,7 +112,7 @@ class Operator(Protocol):
     def me(self) -> docs.MeDocument:
         """Who asks, and what they may do."""
 
-    def create_key(self, asked: docs.KeyRequest) -> docs.NewKeyDocument:
+    def create_key(self, request: docs.KeyRequest) -> docs.NewKeyDocument:
         """Make a key; the answer is the only one that has the whole of it."""
 
     def keys(self) -> docs.KeysDocument:
@@ -124,10 +130,13 @@ class Operator(Protocol):
     def verify_audit(self, head: str | None = None) -> docs.VerdictDocument:
         """Whether the audit is what it was, and what it was at a head that was kept."""
 
-    def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
-        """The time ahead with what is promised, and with a wish beside it where one is asked about. Changes nothing."""
+    def agenda(self, request: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
+        """The time ahead with what is promised, and with a wish beside it where one is asked about.
 
-    def activate(self, intent_id: str, asked: docs.ActivateRequest) -> docs.PromiseDocument:
+        Changes nothing.
+        """
+
+    def activate(self, intent_id: str, request: docs.ActivateRequest) -> docs.PromiseDocument:
         """Keep an intent from now on, until it is superseded, retired or expired."""
 
     def retire(self, intent_id: str) -> docs.PromiseDocument:
@@ -139,19 +148,19 @@ class Operator(Protocol):
     def control(self) -> docs.ControlDocument:
         """How the controller stands to what it is to do."""
 
-    def set_control(self, asked: docs.ControlRequest) -> docs.ControlDocument:
+    def set_control(self, request: docs.ControlRequest) -> docs.ControlDocument:
         """Change that: its mode, or whether it is paused."""
 
     def load(self) -> docs.LoadsDocument:
         """What is asked of each model now, and how it is served."""
 
-    def recent_load(self, asked: docs.RecentQuery) -> docs.RecentLoadDocument:
+    def recent_load(self, query: docs.RecentQuery) -> docs.RecentLoadDocument:
         """The last minutes of each model, step by step."""
 
-    def load_history(self, asked: docs.ReportQuery) -> docs.LoadHistoryDocument:
+    def load_history(self, query: docs.ReportQuery) -> docs.LoadHistoryDocument:
         """What was asked of each model, five minutes at a time; kept for 15 days."""
 
-    def report(self, asked: docs.ReportQuery) -> docs.ReportDocument:
+    def report(self, query: docs.ReportQuery) -> docs.ReportDocument:
         """What came of the promises."""
 
     def export_openslo(self, wish: docs.WishRequest) -> docs.ExportDocument:

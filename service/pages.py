@@ -1,4 +1,7 @@
-"""Lists in pages, newest first; what comes after a page is named by its last item, so that new items move nothing. Pure."""
+"""Lists in pages, newest first.
+
+What comes after a page is named by its last item, so that new items move nothing. Pure.
+"""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,4 +1,7 @@
-"""What applying a plan would do now: every reason against it, and what memory and streams have to bear."""
+"""What applying a plan would do now.
+
+Every reason against it, and what memory and streams have to bear.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ class Standing:
 
     applied_by: str | None
     rule: Approval
-    known: consents.Known
+    known: consents.PlanFacts
     caller: Caller
     acknowledged: Collection[str]
     operation: str | None
@@ -32,7 +35,7 @@ class Standing:
     """Why what is promised forbids a switch now."""
 
 
-def preflight(plan: docs.PlanDocument, place: targets.Place, standing: Standing) -> docs.PreflightDocument:
+def preflight(plan: docs.PlanDocument, place: targets.ModelContext, standing: Standing) -> docs.PreflightDocument:
     """What would happen if the plan were applied."""
     consent = _consent(plan, standing)
     has_seen = standing.acknowledged if isinstance(consent, RefusedError) else consent.acknowledged
@@ -42,11 +45,11 @@ def preflight(plan: docs.PlanDocument, place: targets.Place, standing: Standing)
         plan_id=plan.id,
         digest=plan.digest,
         would_apply=not refusals,
-        refusals=tuple(docs.ReasonDocument(code=one.code, detail=str(one)) for one in refusals),
-        to_acknowledge=tuple(one for one in plan.to_acknowledge if one.code not in has_seen),
+        refusals=tuple(docs.ReasonDocument(code=refusal.code, detail=str(refusal)) for refusal in refusals),
+        to_acknowledge=tuple(finding for finding in plan.to_acknowledge if finding.code not in has_seen),
         approved_by=None if isinstance(consent, RefusedError) else consent.by,
         operation=standing.operation,
-        barred=targets.why_not(plan.target.noun, place, plan.window) or None,
+        barred=targets.target_blocker(plan.target.noun, place, plan.window) or None,
         switch=plan.switch,
         streams=standing.streams,
         blocks=counts,
@@ -64,7 +67,7 @@ def _consent(plan: docs.PlanDocument, standing: Standing) -> consents.Consent | 
 
 def _refusals(
     plan: docs.PlanDocument,
-    place: targets.Place,
+    place: targets.ModelContext,
     standing: Standing,
     consent: consents.Consent | RefusedError,
     has_seen: Collection[str],
@@ -74,11 +77,11 @@ def _refusals(
         yield consent
     yield from usecases.staleness(plan, standing.applied_by, place.situation)
     nobodys = consents.Consent("nobody", dict.fromkeys(has_seen, standing.caller.name))
-    said = nobodys if isinstance(consent, RefusedError) else consent
+    given = nobodys if isinstance(consent, RefusedError) else consent
     for refuse in (
         partial(usecases.refuse_unseen, plan.to_acknowledge, has_seen, "the plan, then apply"),
         partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
-        partial(consents.refuse_barred, plan, standing.barred, said),
+        partial(consents.refuse_barred, plan, standing.barred, given),
     ):
         try:
             refuse()
@@ -90,7 +93,7 @@ def _refusals(
 
 
 def _memory(
-    target: Topology, place: targets.Place, num_blocks: int
+    target: Topology, place: targets.ModelContext, num_blocks: int
 ) -> tuple[docs.BlocksDocument, tuple[docs.DeviceMemoryDocument, ...]]:
     """KV blocks and bytes on each device: now, side by side, and then."""
     spec, cluster, size = place.model.spec, place.model.cluster, place.model.engine.block_tokens

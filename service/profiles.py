@@ -1,4 +1,7 @@
-"""Which profile each device kind has; the CPU's is measured once per machine and checkpoint, then kept."""
+"""Which profile each device kind has.
+
+The CPU's is measured once per machine and checkpoint, then kept.
+"""
 
 import dataclasses
 import hashlib
@@ -18,7 +21,9 @@ from validator.models import Speed
 
 
 def load_profiles(deployment: Deployment, model: ServedModel, folder: Path) -> dict[str, Profile]:
-    """Kind of a model's devices to profile. Measuring the CPU takes seconds the first time; ``folder`` keeps the result.
+    """Kind of a model's devices to profile.
+
+    Measuring the CPU takes seconds the first time; ``folder`` keeps the result.
 
     Raises:
         DeploymentError: a kind has no profile, or the file that it names cannot be used.

@@ -1,4 +1,7 @@
-"""POST sent again with its ``Idempotency-Key``: acted on once, answered the same (docs/decisions/0031)."""
+"""POST sent again with its ``Idempotency-Key``.
+
+Acted on once, answered the same (docs/decisions/0031).
+"""
 
 import asyncio
 import logging
@@ -9,9 +12,18 @@ from fastapi import Request, Response
 from service.access.rights import Right
 from service.bodies import BoundedRoute, caller_of, needs, refuse_without
 from service.errors import StoreError
-from service.idempotency import HEADER, REPLAYED, Answer, Asked, UnderWay, digest_of, key_of, refuse_secret
+from service.idempotency import (
+    HEADER,
+    REPLAYED,
+    KeyedRequest,
+    StoredResponse,
+    UnderWay,
+    digest_of,
+    key_of,
+    refuse_secret,
+)
+from service.idempotency_store import IdempotencyStore
 from service.intake import received_again
-from service.kept_answers import KeptAnswers
 from service.logs import REQUEST_ID
 from service.refusals import Headers, Message, Receive, Send
 
@@ -29,18 +41,21 @@ def needs_and_tells_a_secret(right: Right) -> dict[str, str | bool]:
 class Repeats:
     """What a service knows of requests that have a key."""
 
-    def __init__(self, answers: KeptAnswers) -> None:
+    def __init__(self, answers: IdempotencyStore) -> None:
         self.answers, self.under_way = answers, UnderWay()
 
-    async def conclude(self, asked: Asked, answer: Answer) -> None:
-        """Keep an answer, or free its key. What was done is done: it is told to the client even if it cannot be kept."""
+    async def conclude(self, request: KeyedRequest, answer: StoredResponse) -> None:
+        """Keep an answer, or free its key.
+
+        What was done is done: it is told to the client even if it cannot be kept.
+        """
         try:
             if answer.frees:
-                await asyncio.to_thread(self.answers.free, asked)
+                await asyncio.to_thread(self.answers.free, request)
             else:
-                await asyncio.to_thread(self.answers.keep, asked, answer)
+                await asyncio.to_thread(self.answers.keep, request, answer)
         except StoreError as error:
-            log.warning("the answer %d to %s %r is not kept: %s", answer.status, HEADER, asked.key, error)
+            log.warning("the answer %d to %s %r is not kept: %s", answer.status, HEADER, request.key, error)
 
 
 class RepeatableRoute(BoundedRoute):
@@ -59,13 +74,13 @@ class RepeatableRoute(BoundedRoute):
         key = key_of(sent)
         if (self.openapi_extra or {}).get(SECRET):
             refuse_secret()
-        asked = Asked(caller.key or caller.name, key, await _digest(request))
+        keyed = KeyedRequest(caller.key or caller.name, key, await _digest(request))
         repeats: Repeats = request.app.state.repeats
-        with repeats.under_way.claim(asked):
-            kept = await asyncio.to_thread(repeats.answers.reserve, asked)
+        with repeats.under_way.claim(keyed):
+            kept = await asyncio.to_thread(repeats.answers.reserve, keyed)
             held = None if kept else await self._acted(scope, await request.body(), receive)
             if held:
-                await repeats.conclude(asked, _answer(held))
+                await repeats.conclude(keyed, _answer(held))
         if kept:
             await _again(kept, caller.request_id)(scope, receive, send)
         for message in held or ():
@@ -88,17 +103,17 @@ async def _digest(request: Request) -> str:
     return digest_of(request.method.encode(), path, query, await request.body())
 
 
-def _answer(held: list[Message]) -> Answer:
+def _answer(held: list[Message]) -> StoredResponse:
     """What is kept of an answer that was held back."""
     start, *pieces = held
     headers = {name.decode(): value.decode("latin-1") for name, value in cast("Headers", start["headers"])}
     body = b"".join(cast("bytes", piece.get("body", b"")) for piece in pieces)
     status = cast("int", start["status"])
-    return Answer(status, headers.get("content-type"), headers.get("location"), body)
+    return StoredResponse(status, headers.get("content-type"), headers.get("location"), body)
 
 
-def _again(answer: Answer, request_id: str) -> Response:
+def _again(answer: StoredResponse, request_id: str) -> Response:
     """An answer that was given before; the request's id is that of this time."""
-    said = {"content-type": answer.content_type, "location": answer.location, "x-request-id": request_id}
-    headers = {name: value for name, value in said.items() if value is not None}
+    sent = {"content-type": answer.content_type, "location": answer.location, "x-request-id": request_id}
+    headers = {name: value for name, value in sent.items() if value is not None}
     return Response(answer.body, answer.status, {**headers, REPLAYED: "true"})

@@ -1,4 +1,7 @@
-"""What an earlier process left: operations that it did not end, and the topology that its last switch led to."""
+"""What an earlier process left.
+
+Operations that it did not end, and the topology that its last switch led to.
+"""
 
 import logging
 import time
@@ -19,7 +22,7 @@ from service.deployment import Deployment
 from service.devices import Devices
 from service.documents.operations import OperationDocument
 from service.documents.problems import Code
-from service.engine_settings import unfit
+from service.engine_settings import start_blocker
 from service.events import EventBus
 from service.models import ServedModel, refuse_impossible
 from service.store import Store
@@ -48,7 +51,7 @@ class Beginning:
 
 
 def close_unfinished(store: Store, events: EventBus) -> None:
-    """Bring the operations of a process that ended in the middle to their end, as their journals say, and tell it.
+    """End the operations of a process that stopped in the middle, as their journals say, and report them.
 
     Raises:
         StoreError: the store cannot be used.
@@ -57,9 +60,7 @@ def close_unfinished(store: Store, events: EventBus) -> None:
         ended = _closed(operation, store)
         store.save_operation(ended)
         events.publish("operation", ended)
-        log.warning(
-            "operation %s was left %s and is closed as %s", operation.id, operation.phase, ended.phase
-        )
+        log.warning("operation %s was left %s and is closed as %s", operation.id, operation.phase, ended.phase)
 
 
 def begin(
@@ -69,7 +70,9 @@ def begin(
     out: Collection[int] = (),
     best: Callable[[Capabilities], Plan | Infeasible] | None = None,
 ) -> Beginning:
-    """The topology that the last switch of a model committed; else, or if the deployment bars it, that of the file.
+    """The topology that the last switch of a model committed.
+
+    Else, or if the deployment bars it, that of the file.
 
     Where that needs devices that are out it is the ``best`` without them. Blocks.
 
@@ -91,18 +94,14 @@ def begin(
 def _begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning:
     last = store.committed(model.name)
     if last is None:
-        return Beginning(
-            engines.first(model), "the start of the deployment file; no switch has committed yet"
-        )
+        return Beginning(engines.first(model), "the start of the deployment file; no switch has committed yet")
     try:
         topology = _allowed(last.topology, deployment, model)
     except TopologyError as error:
         why = f"{last.topology}, which generation {last.generation} committed, can no longer serve: {error}"
         log.warning("%s: the start of the deployment file serves: %s", model.name, why)
         return Beginning(engines.first(model), f"the start of the deployment file; {why}")
-    return Beginning(
-        topology, f"generation {last.generation}, the last that a switch committed before the restart"
-    )
+    return Beginning(topology, f"generation {last.generation}, the last that a switch committed before the restart")
 
 
 async def start_without_the_broken(
@@ -111,7 +110,7 @@ async def start_without_the_broken(
     beginning: Callable[[Collection[int]], Beginning],
     launchers: "Launchers | None" = None,
 ) -> tuple[Engine, Beginning]:
-    """The model's engine; a device that is to blame for two failed starts is out, if the engine starts without it.
+    """Start the model's engine; a device that is to blame for two failed starts is left out.
 
     ``beginning`` says where it starts without devices.
 
@@ -162,14 +161,14 @@ def _allowed(text: str, deployment: Deployment, model: ServedModel) -> Topology:
     Raises:
         TopologyError: devices, limits, the engine or its settings are others now.
     """
-    from selector.space import barred, weights_of  # here, for most starts need not wait for numpy
+    from selector.space import load_free_blocker, weights_of  # here, for most starts need not wait for numpy
 
     topology = parse_topology(text, model.cluster, model.spec.num_layers, model.precision)
     refuse_impossible(topology, model.spec, model.cluster, model.engine.block_tokens)
     problem = model.problem("always", deployment.limits, None, engines.capabilities(model))
-    if why := barred(topology, problem, weights_of(topology)):
+    if why := load_free_blocker(topology, problem, weights_of(topology)):
         raise TopologyError(why)
-    if wrong := unfit(model.engine, topology, (model.spec, model.cluster)):
+    if wrong := start_blocker(model.engine, topology, (model.spec, model.cluster)):
         raise TopologyError(wrong[1])
     return topology
 

@@ -39,14 +39,17 @@ async def _parts(request: Request) -> Composition:  # in the loop, too
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Here = Annotated[Operator, Depends(_operator)]
+OperatorDep = Annotated[Operator, Depends(_operator)]
 Parts = Annotated[Composition, Depends(_parts)]
 
 routes = APIRouter(route_class=RepeatableRoute)
 
 
 class Threads:
-    """Threads of their own for endpoints that wait long, so that they keep nobody else waiting; as many in each event loop."""
+    """Threads of their own for endpoints that wait long, so that they keep nobody else waiting.
+
+    As many in each event loop.
+    """
 
     def __init__(self, purpose: str, most: int) -> None:
         self._most = most
@@ -99,18 +102,21 @@ def refusals(*codes: docs.Code) -> dict[int | str, dict[str, object]]:
     return found
 
 
-class Call(TypedDict):
-    """What the OpenAPI document says of a route beside its path: its tag, its problems, the right that it needs."""
+class RouteDeclaration(TypedDict):
+    """What the OpenAPI document says of a route beside its path.
+
+    Its tag, its problems, the right that it needs.
+    """
 
     tags: list[str | Enum]
     responses: dict[int | str, dict[str, object]]
     openapi_extra: dict[str, object]
 
 
-def call(tag: str, right: Right, *codes: docs.Code, tells_a_secret: bool = False) -> Call:
+def call(tag: str, right: Right, *codes: docs.Code, tells_a_secret: bool = False) -> RouteDeclaration:
     """The keywords of a route for those who have a right, that may answer with these problems."""
     extra = needs_and_tells_a_secret(right) if tells_a_secret else needs(right)
-    return Call(tags=[tag], responses=refusals(*codes), openapi_extra=dict(extra))
+    return RouteDeclaration(tags=[tag], responses=refusals(*codes), openapi_extra=dict(extra))
 
 
 READING = (docs.Code.INVALID_REQUEST, docs.Code.STORE)
@@ -148,48 +154,46 @@ APPLYING = (
 
 @routes.post("/v1/intents:translate", response_model=docs.IntentForm, **call("intents", Right.SAY, *SAYING))
 @ASKING
-def translate(body: docs.TranslateRequest, operator: Here) -> Intent:
+def translate(body: docs.TranslateRequest, operator: OperatorDep) -> Intent:
     """Words to a checked intent document. Keeps nothing, changes nothing."""
     return operator.translate(body.text, body.now)
 
 
-@routes.post(
-    "/v1/intents:amend", **call("intents", Right.SAY, *SAYING, docs.Code.OUT_OF_SCOPE, docs.Code.NO_CHANGE)
-)
+@routes.post("/v1/intents:amend", **call("intents", Right.SAY, *SAYING, docs.Code.OUT_OF_SCOPE, docs.Code.NO_CHANGE))
 @ASKING
-def amend(body: docs.AmendRequest, operator: Here) -> docs.AmendmentDocument:
+def amend(body: docs.AmendRequest, operator: OperatorDep) -> docs.AmendmentDocument:
     """What a follow-up makes of an intent document. Keeps nothing, changes nothing."""
     return operator.amend(body.intent, docs.FollowUp(text=body.text, mode=body.mode, now=body.now))
 
 
 @routes.post("/v1/intents", status_code=201, **call("intents", Right.SAY, *SAYING, docs.Code.OUT_OF_SCOPE))
 @ASKING
-def create_intent(body: docs.TranslateRequest, response: Response, operator: Here) -> docs.VersionDocument:
+def create_intent(body: docs.TranslateRequest, response: Response, operator: OperatorDep) -> docs.VersionDocument:
     """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
     return _located(operator.keep(body.text, body.now), response)
 
 
 @routes.get("/v1/intents", **call("intents", Right.LOOK, *READING))
-def intents(asked: Annotated[docs.PageRequest, Query()], operator: Here) -> docs.IntentsDocument:
+def intents(request: Annotated[docs.PageRequest, Query()], operator: OperatorDep) -> docs.IntentsDocument:
     """Intents that are kept, each in its latest version, newest first."""
-    return operator.intents(asked)
+    return operator.intents(request)
 
 
 @routes.get("/v1/plans", **call("plans", Right.LOOK, *READING))
-def plans(asked: Annotated[docs.PlansRequest, Query()], operator: Here) -> docs.PlansDocument:
+def plans(request: Annotated[docs.PlansRequest, Query()], operator: OperatorDep) -> docs.PlansDocument:
     """Plans that were made and the operations that applied them, newest first."""
-    return operator.plans(asked)
+    return operator.plans(request)
 
 
 @routes.get("/v1/operations", **call("operations", Right.LOOK, *READING))
-def operations(asked: Annotated[docs.OperationsRequest, Query()], operator: Here) -> docs.OperationsDocument:
+def operations(request: Annotated[docs.OperationsRequest, Query()], operator: OperatorDep) -> docs.OperationsDocument:
     """Operations, newest first."""
-    return operator.operations(asked)
+    return operator.operations(request)
 
 
 @routes.get("/v1/intents/{intent_id:id}", **call("intents", Right.LOOK, *READING, docs.Code.NOT_FOUND))
 def intent(
-    intent_id: str, operator: Here, version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
+    intent_id: str, operator: OperatorDep, version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None
 ) -> docs.VersionDocument:
     """An intent that is kept: its latest version, or another."""
     return operator.intent(intent_id, version)
@@ -210,7 +214,7 @@ def intent(
 )
 @ASKING
 def amend_intent(
-    intent_id: str, body: docs.VersionedFollowUp, response: Response, operator: Here
+    intent_id: str, body: docs.VersionedFollowUp, response: Response, operator: OperatorDep
 ) -> docs.VersionDocument:
     """The next version of an intent that is kept: an answer to its question, or a change."""
     return _located(operator.amend_kept(intent_id, body), response)
@@ -227,8 +231,11 @@ def amend_intent(
     openapi_extra=needs(Right.SAY),
 )
 @ASKING
-def make_plan(body: docs.PlanRequest, response: Response, operator: Here) -> docs.PlanAnswer:
-    """The best topology of each model that words or an intent document are about. Changes nothing that runs."""
+def make_plan(body: docs.PlanRequest, response: Response, operator: OperatorDep) -> docs.PlanAnswer:
+    """The best topology of each model that words or an intent document are about.
+
+    Changes nothing that runs.
+    """
     answer = operator.plan(body)
     if answer.plan is not None:
         response.headers["Location"] = f"/v1/plans/{answer.plan.id}"
@@ -239,40 +246,43 @@ def make_plan(body: docs.PlanRequest, response: Response, operator: Here) -> doc
 
 @routes.post("/v1/openslo:export", **call("openslo", Right.SAY, *WISHING, docs.Code.UNSUPPORTED))
 @ASKING
-def export_openslo(body: docs.WishRequest, operator: Here) -> docs.ExportDocument:
+def export_openslo(body: docs.WishRequest, operator: OperatorDep) -> docs.ExportDocument:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     return operator.export_openslo(body)
 
 
 @routes.post("/v1/openslo:import", **call("openslo", Right.SAY, *READING, docs.Code.UNSUPPORTED))
-def import_openslo(body: docs.ImportRequest, operator: Here) -> docs.ImportDocument:
+def import_openslo(body: docs.ImportRequest, operator: OperatorDep) -> docs.ImportDocument:
     """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
     return operator.import_openslo(body.documents)
 
 
 @routes.get("/v1/plans/{plan_id:id}", **call("plans", Right.LOOK, docs.Code.NOT_FOUND, docs.Code.STORE))
-def plan(plan_id: str, operator: Here) -> docs.PlanDocument:
+def plan(plan_id: str, operator: OperatorDep) -> docs.PlanDocument:
     """A plan made before."""
     return operator.saved_plan(plan_id)
 
 
 @routes.get("/v1/plans/{plan_id:id}/simulation", **call("plans", Right.SAY, *LOOKING))
 @PLANNING
-def simulation(plan_id: str, operator: Here) -> docs.SimulationDocument:
-    """A plan's target served in virtual time: Poisson arrivals of its window's workload through an event-driven simulator."""
+def simulation(plan_id: str, operator: OperatorDep) -> docs.SimulationDocument:
+    """A plan's target served in virtual time.
+
+    Poisson arrivals of its window's workload through an event-driven simulator.
+    """
     return operator.simulation(plan_id)
 
 
 @routes.get("/v1/plans/{plan_id:id}/frontiers", **call("plans", Right.SAY, *LOOKING))
 @PLANNING
-def frontiers(plan_id: str, operator: Here) -> docs.FrontiersDocument:
+def frontiers(plan_id: str, operator: OperatorDep) -> docs.FrontiersDocument:
     """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
     return operator.frontiers(plan_id)
 
 
 @routes.post("/v1/plans/{plan_id:id}:apply", status_code=202, **call("plans", Right.APPLY, *APPLYING))
 def apply(
-    plan_id: str, response: Response, operator: Here, body: docs.ApplyRequest | None = None
+    plan_id: str, response: Response, operator: OperatorDep, body: docs.ApplyRequest | None = None
 ) -> docs.OperationDocument:
     """Start the switch to a plan's target; its progress is at the Location answered.
 
@@ -296,7 +306,7 @@ def apply(
         docs.Code.FINDING_NOT_ACKNOWLEDGED,
     ),
 )
-def approve(plan_id: str, body: docs.ApproveRequest, operator: Here) -> docs.ApprovalDocument:
+def approve(plan_id: str, body: docs.ApproveRequest, operator: OperatorDep) -> docs.ApprovalDocument:
     """Say yes to what was read of a plan, for a while; whoever may apply plans can then apply this one.
 
     The plan is checked against what runs when it is applied. Words approve nothing: this is the only way, beside the
@@ -306,15 +316,13 @@ def approve(plan_id: str, body: docs.ApproveRequest, operator: Here) -> docs.App
 
 
 @routes.post("/v1/plans/{plan_id:id}:reject", status_code=201, **call("plans", Right.APPROVE, *DECIDING))
-def reject(plan_id: str, operator: Here, body: docs.RejectRequest | None = None) -> docs.ApprovalDocument:
+def reject(plan_id: str, operator: OperatorDep, body: docs.RejectRequest | None = None) -> docs.ApprovalDocument:
     """Say no to a plan, for good; a yes that held ends."""
     return operator.reject(plan_id, body or docs.RejectRequest())
 
 
-@routes.get(
-    "/v1/operations/{operation_id:id}", **call("operations", Right.LOOK, docs.Code.NOT_FOUND, docs.Code.STORE)
-)
-def operation(operation_id: str, operator: Here) -> docs.OperationDocument:
+@routes.get("/v1/operations/{operation_id:id}", **call("operations", Right.LOOK, docs.Code.NOT_FOUND, docs.Code.STORE))
+def operation(operation_id: str, operator: OperatorDep) -> docs.OperationDocument:
     """How far a switch has come."""
     return operator.operation(operation_id)
 
@@ -327,7 +335,9 @@ def operation(operation_id: str, operator: Here) -> docs.OperationDocument:
 async def events(
     request: Request, parts: Parts, last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """What happens from now on, or after ``Last-Event-ID``, restarts included: operations, topologies, promises, approvals, …
+    """What happens from now on, or after ``Last-Event-ID``, restarts included.
+
+    Operations, topologies, promises, approvals, …
 
     The stream ends when the key opens nothing any more.
     """
@@ -338,63 +348,70 @@ async def events(
 
 
 @routes.get("/v1/models", **call("state", Right.LOOK))
-def models(operator: Here) -> docs.ModelsDocument:
+def models(operator: OperatorDep) -> docs.ModelsDocument:
     """What runs of each model, on what, and whether it is being changed."""
     return operator.models()
 
 
 @routes.get("/v1/devices", **call("state", Right.LOOK))
-def devices(operator: Here) -> docs.DevicesDocument:
+def devices(operator: OperatorDep) -> docs.DevicesDocument:
     """All devices: whose each is, whether something runs on it, whether it is out, and why."""
     return operator.devices()
 
 
 @routes.post("/v1/devices/{device}:out", **call("state", Right.APPROVE, *READING, docs.Code.NOT_FOUND))
-def take_out(device: int, operator: Here, body: docs.OutRequest | None = None) -> docs.DeviceDocument:
-    """Let no plan and no restart use a device from now on, over restarts of the service, too. What runs on it stays."""
+def take_out(device: int, operator: OperatorDep, body: docs.OutRequest | None = None) -> docs.DeviceDocument:
+    """Let no plan and no restart use a device from now on, over restarts of the service, too.
+
+    What runs on it stays.
+    """
     return operator.take_out(device, body or docs.OutRequest())
 
 
 @routes.post("/v1/devices/{device}:in", **call("state", Right.APPROVE, *READING, docs.Code.NOT_FOUND))
-def take_in(device: int, operator: Here) -> docs.DeviceDocument:
+def take_in(device: int, operator: OperatorDep) -> docs.DeviceDocument:
     """Let a device be used again. Nothing moves there until a plan asks for it."""
     return operator.take_in(device)
 
 
 @routes.get("/v1/models/{model:path}/topology", **call("state", Right.LOOK, docs.Code.NOT_FOUND))
-def topology_of(model: str, operator: Here) -> docs.StateDocument:
+def topology_of(model: str, operator: OperatorDep) -> docs.StateDocument:
     """What runs of one model, on what, and whether it is being changed."""
     return operator.topology(model)
 
 
 @routes.get("/v1/models/{model:path}/profiles", **call("state", Right.LOOK, docs.Code.NOT_FOUND))
-def profiles_of(model: str, operator: Here) -> docs.ProfilesDocument:
+def profiles_of(model: str, operator: OperatorDep) -> docs.ProfilesDocument:
     """A model's sizes and the profile of each of its device kinds, as plans take them."""
     return operator.profiles(model)
 
 
 @routes.get("/v1/topology", **call("state", Right.LOOK, docs.Code.INVALID_REQUEST))
-def topology(operator: Here) -> docs.StateDocument:
+def topology(operator: OperatorDep) -> docs.StateDocument:
     """What runs of the only model; where several are served, each has a path of its own."""
     return operator.topology()
 
 
 @routes.get("/v1/profiles", **call("state", Right.LOOK, docs.Code.INVALID_REQUEST))
-def profiles(operator: Here) -> docs.ProfilesDocument:
-    """What predictions of the only model are made from; where several are served, each has a path of its own."""
+def profiles(operator: OperatorDep) -> docs.ProfilesDocument:
+    """What predictions of the only model are made from.
+
+    Where several are served, each has a path of its own.
+    """
     return operator.profiles()
 
 
-@routes.post(
-    "/v1/keys", status_code=201, **call("keys", Right.KEYS, *READING, docs.Code.CONFLICT, tells_a_secret=True)
-)
-def create_key(body: docs.KeyRequest, operator: Here) -> docs.NewKeyDocument:
-    """Make a key. This answer alone has the whole of it; what is kept is a hash. Takes no `Idempotency-Key`."""
+@routes.post("/v1/keys", status_code=201, **call("keys", Right.KEYS, *READING, docs.Code.CONFLICT, tells_a_secret=True))
+def create_key(body: docs.KeyRequest, operator: OperatorDep) -> docs.NewKeyDocument:
+    """Make a key. This answer alone has the whole of it; what is kept is a hash.
+
+    Takes no `Idempotency-Key`.
+    """
     return operator.create_key(body)
 
 
 @routes.get("/v1/keys", **call("keys", Right.KEYS, docs.Code.STORE))
-def keys(operator: Here) -> docs.KeysDocument:
+def keys(operator: OperatorDep) -> docs.KeysDocument:
     """All keys, without their secrets."""
     return operator.keys()
 
@@ -403,28 +420,31 @@ def keys(operator: Here) -> docs.KeysDocument:
     "/v1/keys/{prefix:id}:revoke",
     **call("keys", Right.KEYS, docs.Code.NOT_FOUND, docs.Code.CONFLICT, docs.Code.STORE),
 )
-def revoke_key(prefix: str, operator: Here) -> docs.KeyDocument:
+def revoke_key(prefix: str, operator: OperatorDep) -> docs.KeyDocument:
     """Let a key open nothing any more, at once. The last key of an administrator stays."""
     return operator.revoke_key(prefix)
 
 
 @routes.get("/v1/audit", **call("audit", Right.AUDIT, *READING))
-def audit(page: Annotated[docs.AuditPage, Query()], operator: Here) -> docs.AuditDocument:
+def audit(page: Annotated[docs.AuditPage, Query()], operator: OperatorDep) -> docs.AuditDocument:
     """What was done, newest first: who, in which role, what, to what, from where."""
     return operator.audit(page)
 
 
 @routes.get("/v1/audit/head", **call("audit", Right.AUDIT, docs.Code.STORE))
-def audit_head(operator: Here) -> docs.HeadDocument:
+def audit_head(operator: OperatorDep) -> docs.HeadDocument:
     """The end of the audit's chain: kept elsewhere, it shows later that nothing before it was changed."""
     return operator.audit_head()
 
 
 @routes.get("/v1/audit/verdict", **call("audit", Right.AUDIT, *READING))
 def verify_audit(
-    operator: Here, head: Annotated[str | None, Query(pattern=Head.PATTERN)] = None
+    operator: OperatorDep, head: Annotated[str | None, Query(pattern=Head.PATTERN)] = None
 ) -> docs.VerdictDocument:
-    """Whether the audit is what it was: rows that were changed, removed, put in or moved, and a tail that was cut off."""
+    """Whether the audit is what it was.
+
+    Rows that were changed, removed, put in or moved, and a tail that was cut off.
+    """
     return operator.verify_audit(head)
 
 
@@ -442,7 +462,10 @@ async def readiness(parts: Parts) -> docs.Readiness:
 
 @routes.get("/metrics", response_class=Response, **call("state", Right.METRICS))
 async def metrics(parts: Parts) -> Response:
-    """Prometheus text exposition: the service's metrics for each model, then those of the engines themselves."""
+    """Prometheus text exposition.
+
+    The service's metrics for each model, then those of the engines themselves.
+    """
     texts = await asyncio.gather(*(serving.exposition() for serving in parts.servings.values()))
     return Response(merged([parts.clients.render(), *chain(*texts)]), media_type=CONTENT_TYPE_LATEST)
 

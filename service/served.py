@@ -12,19 +12,19 @@ from selector.models import Profile
 from service import documents as docs
 from service import intents, targets, undo, usecases
 from service import preflight as preflights
-from service.access import cases
 from service.access import consent as consents
+from service.access import handlers
 from service.access.caller import Caller
 from service.access.keys import redacted
-from service.access.office import Acts
+from service.access.wiring import Acts
 from service.cancelling import refusal
 from service.documents.state import place
 from service.errors import RefusedError
 from service.inprocess import FromFile
 from service.models import ServedModel
-from service.promises import cases as promise_cases
-from service.promises.agenda import Promised
-from service.promises.cases import Here
+from service.promises import handlers as promise_handlers
+from service.promises.agenda import ActiveGoal
+from service.promises.handlers import PlanningContext
 from service.promises.recent import recent_document
 
 if TYPE_CHECKING:
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Served(FromFile):
-    """An ``Operator`` beside the engine that it steers. Its methods block: call them from another thread than the loop's."""
+class ServedOperator(FromFile):
+    """An ``Operator`` beside the engine that it steers.
+
+    Its methods block: call them from another thread than the loop's.
+    """
 
     serves = True
 
@@ -61,7 +64,7 @@ class Served(FromFile):
         """As the protocol says."""
         amend = partial(self._ask, intents.amend)
         whose = self._deployment, self._llm, self._caller.name
-        kept = intents.Kept(self._store, self._save_version, *whose, amend)
+        kept = intents.IntentStorage(self._store, self._save_version, *whose, amend)
         return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:
@@ -98,41 +101,41 @@ class Served(FromFile):
         generation = self._serving(plan.model).situation().generation
         return consents.standing(plan_id, applied_by, generation, self._parts.access)
 
-    def approvals(self, asked: docs.PageRequest) -> docs.ApprovalsDocument:
+    def approvals(self, request: docs.PageRequest) -> docs.ApprovalsDocument:
         """As the protocol says."""
-        found = self._parts.access.approvals.page(asked.page)
+        found = self._parts.access.approvals.page(request.page)
         return docs.ApprovalsDocument(approvals=found.items, next=place(found.next))
 
-    def approve(self, plan_id: str, asked: docs.ApproveRequest) -> docs.ApprovalDocument:
+    def approve(self, plan_id: str, request: docs.ApproveRequest) -> docs.ApprovalDocument:
         """As the protocol says."""
         plan = self.saved_plan(plan_id)
         known = consents.known_of(plan, self._acts)
-        return self._decided(consents.approve(plan, asked, self._deployment.approval, known, self._acts))
+        return self._decided(consents.approve(plan, request, self._deployment.approval, known, self._acts))
 
-    def reject(self, plan_id: str, asked: docs.RejectRequest) -> docs.ApprovalDocument:
+    def reject(self, plan_id: str, request: docs.RejectRequest) -> docs.ApprovalDocument:
         """As the protocol says."""
-        return self._decided(consents.reject(self.saved_plan(plan_id), asked, self._acts))
+        return self._decided(consents.reject(self.saved_plan(plan_id), request, self._acts))
 
-    def _decided(self, said: docs.ApprovalDocument) -> docs.ApprovalDocument:
+    def _decided(self, approval: docs.ApprovalDocument) -> docs.ApprovalDocument:
         """Tell of a yes or a no."""
-        self._loop.call_soon_threadsafe(self._parts.events.publish, "approval", said)
-        return said
+        self._loop.call_soon_threadsafe(self._parts.events.publish, "approval", approval)
+        return approval
 
     def operation(self, operation_id: str) -> docs.OperationDocument:
         """As the protocol says."""
         under_way = [serving.operation for serving in self._parts.servings.values()]
-        found = next((one for one in under_way if one and one.id == operation_id), None)
+        found = next((operation for operation in under_way if operation and operation.id == operation_id), None)
         found = found or self._store.operation(operation_id)
         if found is None:
             raise RefusedError(docs.Code.NOT_FOUND, f"no operation {operation_id}")
         return found
 
-    def cancel(self, operation_id: str, asked: docs.CancelRequest) -> docs.OperationDocument:
+    def cancel(self, operation_id: str, request: docs.CancelRequest) -> docs.OperationDocument:
         """As the protocol says."""
         found = self.operation(operation_id)
         if found.done:
             raise refusal(found)
-        return self._in_loop(self._serving(found.model).cancel(operation_id, asked, self._acts))
+        return self._in_loop(self._serving(found.model).cancel(operation_id, request, self._acts))
 
     def undoable(self, operation_id: str) -> docs.UndoDocument:
         """As the protocol says."""
@@ -147,20 +150,23 @@ class Served(FromFile):
         words = f"undo {operation_id}: {targets.words_for(source.noun)}"
         return self._plan_to(source.noun, words, place, docs.When())
 
-    def _undoable(self, operation_id: str) -> tuple[docs.UndoDocument, targets.Place]:
-        """Whether an operation can be undone, and the place as it was then: a plan for it is for no other generation."""
+    def _undoable(self, operation_id: str) -> tuple[docs.UndoDocument, targets.ModelContext]:
+        """Whether an operation can be undone, and the place as it was then.
+
+        A plan for it is for no other generation.
+        """
         operation = self.operation(operation_id)
         plan = self.saved_plan(operation.plan_id)
         serving = self._serving(plan.model)
         under_way, place = serving.operation, self._placed(serving.model)
         window = usecases.window_of(self._deployment, docs.When())
-        known = undo.Known(
+        known = undo.OperationFacts(
             plan=plan,
             led_to=self._store.generation_of(operation_id),
             runs=place.situation.generation,
             under_way=under_way.id if under_way else None,
         )
-        barred = targets.why_not(plan.now.noun, place, window) if plan.now else ""
+        barred = targets.target_blocker(plan.now.noun, place, window) if plan.now else ""
         return undo.undoable(operation, known, barred), place
 
     def watch(self) -> Iterator[docs.Event]:
@@ -171,40 +177,38 @@ class Served(FromFile):
 
     def me(self) -> docs.MeDocument:
         """As the protocol says."""
-        return cases.me(self._caller, self._deployment.timezone)
+        return handlers.me(self._caller, self._deployment.timezone)
 
-    def create_key(self, asked: docs.KeyRequest) -> docs.NewKeyDocument:
+    def create_key(self, request: docs.KeyRequest) -> docs.NewKeyDocument:
         """As the protocol says."""
-        return cases.create_key(self._parts.access, self._deployment.tenants, self._caller, asked)
+        return handlers.create_key(self._parts.access, self._deployment.tenants, self._caller, request)
 
     def keys(self) -> docs.KeysDocument:
         """As the protocol says."""
-        return cases.keys(self._parts.access)
+        return handlers.keys(self._parts.access)
 
     def revoke_key(self, prefix: str) -> docs.KeyDocument:
         """As the protocol says."""
-        return cases.revoke_key(self._parts.access, self._caller, prefix)
+        return handlers.revoke_key(self._parts.access, self._caller, prefix)
 
     def audit(self, page: docs.AuditPage) -> docs.AuditDocument:
         """As the protocol says."""
-        return cases.audit_page(self._parts.access, page)
+        return handlers.audit_page(self._parts.access, page)
 
     def audit_head(self) -> docs.HeadDocument:
         """As the protocol says."""
-        return cases.audit_head(self._parts.access)
+        return handlers.audit_head(self._parts.access)
 
     def verify_audit(self, head: str | None = None) -> docs.VerdictDocument:
         """As the protocol says."""
-        return cases.verify_audit(self._parts.access, head)
+        return handlers.verify_audit(self._parts.access, head)
 
-    def activate(self, intent_id: str, asked: docs.ActivateRequest) -> docs.PromiseDocument:
+    def activate(self, intent_id: str, request: docs.ActivateRequest) -> docs.PromiseDocument:
         """As the protocol says."""
         promises = self._parts.promises
         version = self._settled(intent_id)
         with self._turn, promises.active.changing:
-            made = promise_cases.activate(
-                version, asked, promises.active, self._here(), self._acts, self._store
-            )
+            made = promise_handlers.activate(version, request, promises.active, self._here(), self._acts, self._store)
         self._promised_anew(made)
         return made
 
@@ -212,7 +216,7 @@ class Served(FromFile):
         """As the protocol says."""
         active = self._parts.promises.active
         with active.changing:
-            ended = promise_cases.retire(intent_id, active, self._acts, self._store)
+            ended = promise_handlers.retire(intent_id, active, self._acts, self._store)
         self._promised_anew(ended)
         return ended
 
@@ -224,15 +228,15 @@ class Served(FromFile):
         """As the protocol says."""
         return self._parts.promises.control()
 
-    def set_control(self, asked: docs.ControlRequest) -> docs.ControlDocument:
+    def set_control(self, request: docs.ControlRequest) -> docs.ControlDocument:
         """As the protocol says."""
         promises = self._parts.promises
-        promises.refuse_mode(asked.mode)
-        active, said = promises.active, asked.model_dump(mode="json", exclude_none=True)
+        promises.refuse_mode(request.mode)
+        active, fields = promises.active, request.model_dump(mode="json", exclude_none=True)
         with active.changing:
             with self._store.transaction():
-                active.book.set_control(active.controlled(asked, self._acts.caller.name))
-                self._acts.note("control.set", "controller", after=said)
+                active.book.set_control(active.controlled(request, self._acts.caller.name))
+                self._acts.note("control.set", "controller", after=fields)
             active.refresh()
         self._loop.call_soon_threadsafe(promises.wake)
         stands = promises.control()
@@ -242,49 +246,47 @@ class Served(FromFile):
     def load(self) -> docs.LoadsDocument:
         """As the protocol says."""
         promises = self._parts.promises
-        return docs.LoadsDocument(
-            models=tuple(self._in_loop(promises.load(name)) for name in promises.servings)
-        )
+        return docs.LoadsDocument(models=tuple(self._in_loop(promises.load(name)) for name in promises.servings))
 
-    def recent_load(self, asked: docs.RecentQuery) -> docs.RecentLoadDocument:
+    def recent_load(self, query: docs.RecentQuery) -> docs.RecentLoadDocument:
         """As the protocol says."""
         promises = self._parts.promises
         seen = {name: self._in_loop(promises.minutes(name)) for name in promises.servings}
         return docs.RecentLoadDocument(
-            models=tuple(recent_document(name, minutes, asked) for name, minutes in seen.items())
+            models=tuple(recent_document(name, minutes, query) for name, minutes in seen.items())
         )
 
-    def load_history(self, asked: docs.ReportQuery) -> docs.LoadHistoryDocument:
+    def load_history(self, query: docs.ReportQuery) -> docs.LoadHistoryDocument:
         """As the protocol says."""
-        since_s = datetime.now(UTC).timestamp() - asked.hours * 3600
+        since_s = datetime.now(UTC).timestamp() - query.hours * 3600
         return docs.LoadHistoryDocument(loads=tuple(self._parts.promises.active.book.loads(since_s)))
 
-    def report(self, asked: docs.ReportQuery) -> docs.ReportDocument:
+    def report(self, query: docs.ReportQuery) -> docs.ReportDocument:
         """As the protocol says."""
-        promises, since = self._parts.promises, datetime.now(UTC) - timedelta(hours=asked.hours)
+        promises, since = self._parts.promises, datetime.now(UTC) - timedelta(hours=query.hours)
         for runner in promises.runners.values():
             runner.book()
-        return promise_cases.report(promises.active, self._here(), self._store, since)
+        return promise_handlers.report(promises.active, self._here(), self._store, since)
 
     def _promised_anew(self, promise: docs.PromiseDocument) -> None:
         """Tell of a promise, and have the loops look."""
         self._loop.call_soon_threadsafe(self._parts.promises.wake)
         self._loop.call_soon_threadsafe(self._parts.events.publish, "promise", promise)
 
-    def intents(self, asked: docs.PageRequest) -> docs.IntentsDocument:
+    def intents(self, request: docs.PageRequest) -> docs.IntentsDocument:
         """As the protocol says."""
-        found = self._store.intents(asked.page)
+        found = self._store.intents(request.page)
         return docs.IntentsDocument(intents=found.items, next=place(found.next))
 
-    def plans(self, asked: docs.PlansRequest) -> docs.PlansDocument:
+    def plans(self, request: docs.PlansRequest) -> docs.PlansDocument:
         """As the protocol says."""
-        found = self._store.plans(asked.page, asked.model, asked.intent)
+        found = self._store.plans(request.page, request.model, request.intent)
         plans = tuple(docs.AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
         return docs.PlansDocument(plans=plans, next=place(found.next))
 
-    def operations(self, asked: docs.OperationsRequest) -> docs.OperationsDocument:
+    def operations(self, request: docs.OperationsRequest) -> docs.OperationsDocument:
         """As the protocol says."""
-        found = self._store.operations(asked.page, asked.model, asked.done)
+        found = self._store.operations(request.page, request.model, request.done)
         return docs.OperationsDocument(operations=found.items, next=place(found.next))
 
     def models(self) -> docs.ModelsDocument:
@@ -299,7 +301,7 @@ class Served(FromFile):
         """As the protocol says."""
         parts, known = self._parts, self._parts.devices.all
         owners = {gpu.index: model.name for model in self._deployment.models for gpu in model.cluster.gpus}
-        used = {one for serving in parts.servings.values() for one in serving.engine.topology.devices}
+        used = {index for serving in parts.servings.values() for index in serving.engine.topology.devices}
         return docs.DevicesDocument(
             devices=tuple(
                 docs.DeviceDocument(
@@ -317,9 +319,9 @@ class Served(FromFile):
             )
         )
 
-    def take_out(self, device: int, asked: docs.OutRequest) -> docs.DeviceDocument:
+    def take_out(self, device: int, request: docs.OutRequest) -> docs.DeviceDocument:
         """As the protocol says."""
-        return self._set_device(device, asked.why or f"taken out by {self._caller.name}")
+        return self._set_device(device, request.why or f"taken out by {self._caller.name}")
 
     def take_in(self, device: int) -> docs.DeviceDocument:
         """As the protocol says."""
@@ -329,12 +331,12 @@ class Served(FromFile):
         if device not in [gpu.index for gpu in self._deployment.cluster.gpus]:
             raise RefusedError(docs.Code.NOT_FOUND, f"no device {device}; see `intentctl devices`")
         self._parts.devices.change(device, why, self._caller)
-        return next(one for one in self.devices().devices if one.device == device)
+        return next(listed for listed in self.devices().devices if listed.device == device)
 
-    def agenda(self, asked: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
+    def agenda(self, request: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
         """As the protocol says."""
         with self._turn:
-            return super().agenda(asked)
+            return super().agenda(request)
 
     @property
     def _turn(self) -> AbstractContextManager[None]:
@@ -354,10 +356,10 @@ class Served(FromFile):
     def _first_said(self, intent_id: str | None, intent: Intent) -> Sequence[datetime]:
         return intents.first_said(self._store, intent_id, intent.goals) if intent_id else ()
 
-    def _active(self) -> list[Promised]:
+    def _active(self) -> list[ActiveGoal]:
         return list(self._parts.promises.active.promised)
 
-    def _here(self) -> Here:
+    def _here(self) -> PlanningContext:
         return self._parts.promises.here()
 
     def _situation(self, model: ServedModel) -> usecases.Situation:
@@ -374,9 +376,7 @@ class Served(FromFile):
         with self._store.transaction():
             is_next = self._store.save_amendment(version)
             if is_next:
-                self._acts.note(
-                    "intent.amend", version.id, before={"version": version.supersedes}, after=after
-                )
+                self._acts.note("intent.amend", version.id, before={"version": version.supersedes}, after=after)
         return is_next
 
     def _save(self, intent: Intent, plan: docs.PlanDocument) -> None:

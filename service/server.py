@@ -46,9 +46,7 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
     deployment = load(deployment_file)
     _refuse_open_door(deployment, settings.host)
     with bind(settings.host, settings.port) as listener:
-        settings = settings.model_copy(
-            update=dict(zip(("host", "port"), listener.getsockname(), strict=True))
-        )
+        settings = settings.model_copy(update=dict(zip(("host", "port"), listener.getsockname(), strict=True)))
         try:
             asyncio.run(_serve(deployment, settings, listener, announce))
         except RuntimeFault as error:
@@ -67,9 +65,7 @@ def _refuse_open_door(deployment: Deployment, host: str) -> None:
             f"{deployment.file} says `auth: none`: whoever reaches {host} could switch the service; listen on 127.0.0.1, "
             "or leave `auth: none` out"
         )
-    log.warning(
-        "%s says `auth: none`: everybody on this machine may do everything, without a key", deployment.file
-    )
+    log.warning("%s says `auth: none`: everybody on this machine may do everything, without a key", deployment.file)
 
 
 async def _serve(
@@ -77,10 +73,10 @@ async def _serve(
 ) -> None:
     async with compose(deployment, settings) as parts:
         gc.freeze()  # what start-up made lives on: a full collection walking it would hold up every stream
-        await Server(parts, announce, settings.log_level).serve(sockets=[listener])
+        await ApiServer(parts, announce, settings.log_level).serve(sockets=[listener])
 
 
-class Server(uvicorn.Server):
+class ApiServer(uvicorn.Server):
     """Tells when it answers; asked to stop it lets what is under way end, for a while."""
 
     def __init__(self, parts: Composition, announce: Callable[[str], None], log_level: str) -> None:
@@ -112,7 +108,10 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask to stop; unlike uvicorn's, they are not raised again: the engine is to be closed."""
+        """SIGINT and SIGTERM ask to stop.
+
+        Unlike uvicorn's, they are not raised again: the engine is to be closed.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -135,7 +134,10 @@ class Server(uvicorn.Server):
             self._announce(f"http://{host}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let streams and switches end, then end by name what is left, and the streams of events, which never end."""
+        """Let streams and switches end, then end what is left by name.
+
+        Streams of events never end by themselves.
+        """
         self.intake.stop(self._patience_s)
         await self._let_end()
         for serving in self._parts.servings.values():
@@ -156,7 +158,7 @@ class Server(uvicorn.Server):
             switches,
             self._patience_s,
         )
-        awaited = [asyncio.create_task(one) for one in (self._quiet(), self._hurry.wait())]
+        awaited = [asyncio.create_task(coroutine) for coroutine in (self._quiet(), self._hurry.wait())]
         await asyncio.wait(awaited, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
         for task in awaited:
             task.cancel()
@@ -183,7 +185,5 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
-        raise StartError(
-            f"cannot listen on {host}:{port}: {reason}; choose another with --port (0: any)"
-        ) from error
+        raise StartError(f"cannot listen on {host}:{port}: {reason}; choose another with --port (0: any)") from error
     return listener

@@ -20,7 +20,7 @@ from runtime.router import Router
 from runtime.stream import Gaps
 from service import documents as docs
 from service.access.consent import Consent, refuse_barred
-from service.access.office import Acts
+from service.access.wiring import Acts
 from service.cancelling import refusal
 from service.deployment import Deployment
 from service.devices import Devices
@@ -41,7 +41,9 @@ STATS_S = 2.0
 
 
 class StoreJournal:
-    """The journal of a model's switches in the store, and the generation that runs: a commit makes the next one.
+    """The journal of a model's switches in the store, and the generation that runs.
+
+    A commit makes the next one.
 
     A write leaves the event loop free for the streams.
     """
@@ -72,7 +74,7 @@ class StoreJournal:
             raise JournalError(f"the journal cannot be written: {error}") from error
 
     async def came_back(self, keep: Callable[[], int], origin: str) -> None:
-        """Note the generation of an engine that came back in another topology, which ``keep`` writes and returns.
+        """Note the generation of an engine that came back in another topology.
 
         Raises:
             StoreError: it cannot be written.
@@ -92,7 +94,7 @@ class StoreJournal:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ServingStorage:
     """What outlives a model's switches."""
 
     store: Store
@@ -110,7 +112,7 @@ class Serving:
         model: ServedModel,
         engine: Engine,
         router: Router,
-        kept: Kept,
+        kept: ServingStorage,
         metrics: Metrics,
         origin: str,
     ) -> None:
@@ -181,9 +183,7 @@ class Serving:
             refuse_untimely(plan, self._deployment, consent.acknowledged)
             refuse_barred(plan, await asyncio.to_thread(self.barred), consent)
             if self.operation is not None:
-                message = (
-                    f"operation {self.operation.id} is switching; wait for its end, then make a new plan"
-                )
+                message = f"operation {self.operation.id} is switching; wait for its end, then make a new plan"
                 raise RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
             operation = docs.OperationDocument.planned(
                 new_id("op"), plan, time.time(), applied_by=acts.caller.name, approved_by=consent.by
@@ -196,9 +196,7 @@ class Serving:
             self._switch = asyncio.create_task(run, name=operation.id)
             return operation
 
-    def _claim(
-        self, plan: docs.PlanDocument, operation: docs.OperationDocument, consent: Consent, acts: Acts
-    ) -> bool:
+    def _claim(self, plan: docs.PlanDocument, operation: docs.OperationDocument, consent: Consent, acts: Acts) -> bool:
         """Keep that a plan is applied, and by whom; False where it was already."""
         before: docs.Json = {"topology": plan.now.text if plan.now else None, "generation": plan.generation}
         after: docs.Json = {
@@ -220,16 +218,16 @@ class Serving:
             acts.note("plan.create", plan.id, after={"topology": plan.target.text})
 
     async def came_back(self, intent: Intent, plan: docs.PlanDocument, why: str, acts: Acts) -> None:
-        """Report that a lost engine came back as a plan's target, like a switch that recovery applied; the plan is kept.
+        """Report that a lost engine came back as a plan's target, like a switch that recovery applied.
+
+        The plan is kept.
 
         Raises:
             StoreError: it cannot be written.
         """
         lost = plan.now.text if plan.now else ""
         name, operation_id = acts.caller.name, new_id("op")
-        operation = docs.OperationDocument.planned(
-            operation_id, plan, time.time(), applied_by=name, approved_by=name
-        )
+        operation = docs.OperationDocument.planned(operation_id, plan, time.time(), applied_by=name, approved_by=name)
         ways = lost, plan.target.text
         operation = operation.advanced(Progress(operation_id, Phase.DONE, time.time())).finished(
             CutoverReport(operation_id, *ways, Phase.DONE, Reason.ENGINE_LOST, why)
@@ -257,10 +255,10 @@ class Serving:
             self._store.save_operation(operation)
             acts.note("switch.end", operation.id, after=after)
 
-    async def cancel(
-        self, operation_id: str, asked: docs.CancelRequest, acts: Acts
-    ) -> docs.OperationDocument:
-        """Give up a switch that has not cut; answers at once, while what it took is given back. A second time changes nothing.
+    async def cancel(self, operation_id: str, request: docs.CancelRequest, acts: Acts) -> docs.OperationDocument:
+        """Give up a switch that has not cut; answers at once, while what it took is given back.
+
+        A second time changes nothing.
 
         Raises:
             RefusedError: it has ended, or its cut cannot be called back.
@@ -273,16 +271,19 @@ class Serving:
                 return operation
             if not self._coordinator.give_up():
                 raise refusal(operation)
-            until_s = None if asked.for_s is None else time.time() + asked.for_s
-            said = {"cancelled_by": acts.caller.name, "barred_until_s": until_s}
-            self.operation = cancelled = operation.model_copy(update=said)
+            until_s = None if request.for_s is None else time.time() + request.for_s
+            fields = {"cancelled_by": acts.caller.name, "barred_until_s": until_s}
+            self.operation = cancelled = operation.model_copy(update=fields)
         self._events.publish("operation", cancelled)
         before: docs.Json = {"phase": operation.phase.value}
         await asyncio.to_thread(acts.note, "operation.cancel", operation_id, before=before)
         return cancelled
 
     async def exposition(self) -> tuple[str, str]:
-        """The metrics of the service for this model, and the engine's own; without the engine's state if it does not tell."""
+        """The metrics of the service for this model, and the engine's own.
+
+        Without the engine's state if it does not tell.
+        """
         state = self.engine.state
         try:
             if state is not EngineState.SERVING:
@@ -312,16 +313,16 @@ class Serving:
     async def _run(self, operation: docs.OperationDocument, target: Topology, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
         source = str(self.engine.topology)
-        told: Phase | None = None
+        phase: Phase | None = None
 
         def on_progress(progress: Progress) -> None:
-            nonlocal operation, told
+            nonlocal operation, phase
             self.operation = operation = (self.operation or operation).advanced(progress)
             if progress.phase in {Phase.DONE, Phase.ABORTED}:
                 return  # told once, with its result
-            tell = self._events.mention if progress.phase is told else self._events.publish
+            tell = self._events.broadcast if progress.phase is phase else self._events.publish
             tell("operation", operation)
-            told = progress.phase
+            phase = progress.phase
 
         try:
             report = await self._coordinator.switch(target, operation.id, on_progress)
@@ -339,9 +340,7 @@ class Serving:
                 operation = operation.failed(docs.Code.SWITCH_ABORTED, "the service was stopped")
         except Exception as error:  # a bug must not leave an operation that never ends
             log.exception("operation %s", operation.id)
-            operation = operation.failed(
-                docs.Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log"
-            )
+            operation = operation.failed(docs.Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log")
         try:
             await asyncio.to_thread(self._end, operation, acts)
         except StoreError as error:
@@ -383,10 +382,10 @@ def ready(servings: Mapping[str, Serving]) -> docs.Readiness:
         RefusedError: none can serve.
     """
     models = tuple(
-        docs.ModelReadiness(model=name, state=one.engine.state, shape=one.engine.topology.shape)
-        for name, one in servings.items()
+        docs.ModelReadiness(model=name, state=serving.engine.state, shape=serving.engine.topology.shape)
+        for name, serving in servings.items()
     )
     if all(model.state is not EngineState.SERVING for model in models):
-        told = ", ".join(f"{model.model} is {model.state}" for model in models)
-        raise RefusedError(docs.Code.ENGINE_LOST, f"no model can serve: {told}; see the service's log")
+        states = ", ".join(f"{model.model} is {model.state}" for model in models)
+        raise RefusedError(docs.Code.ENGINE_LOST, f"no model can serve: {states}; see the service's log")
     return docs.Readiness(models=models)

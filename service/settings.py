@@ -1,4 +1,7 @@
-"""Settings of the service process; the only place that reads the environment (``INTENTCTL_*`` and keys)."""
+"""Settings of the service process.
+
+The only place that reads the environment (``INTENTCTL_*`` and keys).
+"""
 
 import os
 from pathlib import Path
@@ -77,7 +80,9 @@ def read_settings(**overrides: object) -> Settings:
 
 
 def llm_settings(endpoint: LlmEndpoint, settings: Settings, own_key: str = "none") -> LlmSettings:
-    """The translator's endpoint with its key filled in; that of a service with these settings where it is its own.
+    """The translator's endpoint with its key filled in.
+
+    That of a service with these settings where it is its own.
 
     ``own_key`` opens the service itself.
 

@@ -1,4 +1,6 @@
-"""What outlives the process: intents, plans, operations, the switch journal and the topology generations.
+"""What outlives the process.
+
+Intents, plans, operations, the switch journal and the topology generations.
 
 Every method blocks (a commit to disk) and may raise ``StoreError``; async callers go through a thread.
 """
@@ -102,7 +104,10 @@ class Store:
             raise in_words(self._engine, error) from error
 
     def next_generation(self, model: str, topology: str) -> int:
-        """Record that an engine started in a topology; later ones have higher numbers, across models and restarts."""
+        """Record that an engine started in a topology.
+
+        Later ones have higher numbers, across models and restarts.
+        """
         with self.transaction() as session:
             return _added(session, GenerationRow(model=model, topology=topology, operation_id=None))
 
@@ -231,9 +236,7 @@ class Store:
             row = _found(session, OperationRow, operation_id)
             return OperationDocument.model_validate(row.document) if row else None
 
-    def operations(
-        self, page: Page, model: str | None = None, done: bool | None = None
-    ) -> Listed[OperationDocument]:
+    def operations(self, page: Page, model: str | None = None, done: bool | None = None) -> Listed[OperationDocument]:
         """Operations by when they began: all of them, a model's, those that have ended or have not."""
         wanted = select(OperationRow)
         if model is not None:
@@ -294,9 +297,7 @@ def _added(session: Session, made: GenerationRow) -> int:
     return made.id
 
 
-def _page(
-    session: Session, row: type[Row], wanted: Select[Row], page: Page
-) -> tuple[Sequence[Row], Cursor | None]:
+def _page(session: Session, row: type[Row], wanted: Select[Row], page: Page) -> tuple[Sequence[Row], Cursor | None]:
     """Rows of a page, newest first, and where the next one begins."""
     return paged(session, wanted, page, (row.created_s, row.id))
 

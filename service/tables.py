@@ -153,7 +153,10 @@ class AuditRow(Base):
 
 
 class AuditHeadRow(Base):
-    """The end of the chain: one row. Adding an entry changes it first, so that two never follow the same one."""
+    """The end of the chain: one row.
+
+    Adding an entry changes it first, so that two never follow the same one.
+    """
 
     __tablename__ = "audit_head"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -162,7 +165,10 @@ class AuditHeadRow(Base):
 
 
 class AnswerRow(Base):
-    """A request with an ``Idempotency-Key``, and its answer; see ``Answer``. Without a status it has none yet."""
+    """A request with an ``Idempotency-Key``, and its answer; see ``Answer``.
+
+    Without a status it has none yet.
+    """
 
     __tablename__ = "answers"
     owner: Mapped[str] = mapped_column(primary_key=True)

@@ -7,7 +7,7 @@ from intent.models import Intent, TranslatorInfo
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from runtime.notation import parse_topology
-from selector.models import Plan, Problem, Profile, Ticket
+from selector.models import Plan, PlanRef, Profile, SearchInput
 from service.deployment import Deployment
 from service.documents.plans import When
 from service.documents.problems import Code, Detail
@@ -18,7 +18,7 @@ from service.usecases import Situation, new_id, window_of
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelContext:
     """A model where it is served: what runs of it, on devices of which something is known."""
 
     deployment: Deployment
@@ -26,13 +26,13 @@ class Place:
     situation: Situation
     profiles: Mapping[str, Profile]
 
-    def problem(self, window: str) -> Problem:
+    def problem(self, window: str) -> SearchInput:
         """What a search in a window is given."""
         situation, limits = self.situation, self.deployment.limits
         return self.model.problem(window, limits, situation.topology, situation.capabilities)
 
 
-def read(text: str, place: Place) -> Topology:
+def read(text: str, place: ModelContext) -> Topology:
     """The topology that a text names on the devices of a model.
 
     Raises:
@@ -44,15 +44,13 @@ def read(text: str, place: Place) -> Topology:
         topology.check(model.cluster, model.spec)
     except TopologyError as error:
         message = f"target: {error}"
-        raise RefusedError(
-            Code.INVALID_REQUEST, message, [Detail("/target", str(error), "no_topology")]
-        ) from None
+        raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/target", str(error), "no_topology")]) from None
     return topology
 
 
-def why_not(target: Topology, place: Place, window: str) -> str:
+def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
     """Why the deployment, its devices or its engine do not run a topology in a window, or nothing."""
-    from selector.space import obstacle, weights_of  # here, for a service that starts need not wait for numpy
+    from selector.space import blocker, weights_of  # here, for a service that starts need not wait for numpy
 
     model = place.model
     try:
@@ -64,12 +62,14 @@ def why_not(target: Topology, place: Place, window: str) -> str:
     now = place.situation.topology
     if now and model.reach(now) != model.reach(target):
         hosts = (node.name for node in model.reach(now).nodes)
-        return f"{target}: the built-in engine moves requests within a host, and {model.name} runs on {', '.join(hosts)}"
-    why = obstacle(target, place.problem(window), weights_of(target))
+        return (
+            f"{target}: the built-in engine moves requests within a host, and {model.name} runs on {', '.join(hosts)}"
+        )
+    why = blocker(target, place.problem(window), weights_of(target))
     return why and f"{target}: {why}"
 
 
-def planned(target: Topology, words: str, place: Place, when: When) -> tuple[Intent, Plan]:
+def planned(target: Topology, words: str, place: ModelContext, when: When) -> tuple[Intent, Plan]:
     """A plan to exactly this topology, and the intent that stands for the words.
 
     Raises:
@@ -78,9 +78,9 @@ def planned(target: Topology, words: str, place: Place, when: When) -> tuple[Int
     from selector.planning import named  # here, as above
 
     window = window_of(place.deployment, when)
-    if why := why_not(target, place, window):
+    if why := target_blocker(target, place, window):
         raise _refused(why)
-    ticket = Ticket(new_id("plan"), new_id("intent"), place.situation.generation, window)
+    ticket = PlanRef(new_id("plan"), new_id("intent"), place.situation.generation, window)
     try:
         plan = named(target, place.problem(window), place.profiles, ticket)
     except TopologyError as error:

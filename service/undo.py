@@ -7,7 +7,7 @@ from service.documents.plans import PlanDocument
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class OperationFacts:
     """What is known of an operation beside itself."""
 
     plan: PlanDocument
@@ -20,8 +20,11 @@ class Known:
     """The operation of its model now."""
 
 
-def undoable(operation: OperationDocument, known: Known, barred: str) -> UndoDocument:
-    """Whether an operation can be undone, and if not, what to do instead. ``barred``: why its source may not run."""
+def undoable(operation: OperationDocument, known: OperationFacts, barred: str) -> UndoDocument:
+    """Whether an operation can be undone, and if not, what to do instead.
+
+    ``barred``: why its source may not run.
+    """
     name, source = operation.id, known.plan.now
     instead = "make a new plan" if barred or source is None else f"intentctl plan --target '{source.text}'"
     why = ""

@@ -30,7 +30,7 @@ from intent.translate import translate as translate_text
 from intent.windows import holds, in_words, moment
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
-from selector.models import Infeasible, LeftOut, Plan, Profile, Ticket
+from selector.models import Infeasible, LeftOut, Plan, PlanRef, Profile
 from service.deployment import Deployment
 from service.documents.forms import NO_CHARACTER
 from service.documents.plans import PlanDocument, When
@@ -62,14 +62,16 @@ def translate(text: str, deployment: Deployment, llm: LlmSettings | None, now: d
     return check(translate_text(text, deployment.catalogue(now), llm), deployment, now)
 
 
-def clock(said: str | None, deployment: Deployment, name: str = "now") -> datetime:
-    """The moment that counts as now: the one that was said, or the present. ``name`` is that of the option.
+def clock(text: str | None, deployment: Deployment, name: str = "now") -> datetime:
+    """The moment that counts as now: the one that was said, or the present.
+
+    ``name`` is that of the option.
 
     Raises:
         RefusedError: what was said is no moment; the message shows the form.
     """
     try:
-        return moment(said, deployment.timezone) if said is not None else datetime.now(UTC)
+        return moment(text, deployment.timezone) if text is not None else datetime.now(UTC)
     except ValueError as error:
         detail = Detail(f"/{name}", str(error), "no_moment")
         raise RefusedError(Code.INVALID_REQUEST, f"{name}: {error}", [detail]) from None
@@ -83,9 +85,7 @@ def refuse_damaged(text: str) -> None:
     """
     if NO_CHARACTER.search(text):
         (finding,) = _damaged(text).findings
-        raise RefusedError(
-            Code.INVALID_REQUEST, finding.message, [Detail("/text", finding.message, finding.code)]
-        )
+        raise RefusedError(Code.INVALID_REQUEST, finding.message, [Detail("/text", finding.message, finding.code)])
 
 
 def _damaged(text: str) -> Intent:
@@ -114,7 +114,7 @@ def refuse_outside_schema(intent: Intent) -> None:
         for place, problem in errors(to_document(intent))
     ]
     if found:
-        message = "; ".join(f"{one.pointer}: {one.message}" for one in found)
+        message = "; ".join(f"{detail.pointer}: {detail.message}" for detail in found)
         raise RefusedError(Code.INVALID_REQUEST, message, found)
 
 
@@ -145,7 +145,7 @@ def concerned(intent: Intent, deployment: Deployment, model: str | None = None) 
     if model is not None:
         return [deployment.model(model)]
     about = {_model_of(goal) for goal in intent.goals}
-    return [one for one in deployment.models if {None, one.name} & about]
+    return [model for model in deployment.models if {None, model.name} & about]
 
 
 def _model_of(goal: Goal) -> str | None:
@@ -164,29 +164,31 @@ def plan(
     profiles: Mapping[str, Profile],
     when: When,
     intent_id: str | None = None,
-    said: Sequence[datetime] = (),
+    said_at: Sequence[datetime] = (),
 ) -> Plan:
-    """The best topology of a model for a checked intent; one that is kept has an id, and ``said``: when, for each of its goals.
+    """The best topology of a model for a checked intent.
+
+    One that is kept has an id, and ``said_at``: when, for each of its goals.
 
     Raises:
         RefusedError: the intent's outcome is not ok, nothing holds its goals, or the time to plan for is none.
     """
     refuse_unless_ok(intent)
     now = clock(when.now, deployment)
-    moments = zip(intent.goals, said or [now] * len(intent.goals), strict=True)
+    moments = zip(intent.goals, said_at or [now] * len(intent.goals), strict=True)
     begun = [(goal, at) for goal, at in moments if _model_of(goal) in {None, model.name}]
     goals = [goal for goal, _ in begun]
     segment = _segment(goals, deployment, when, now)
     runs, engine = situation.topology, situation.capabilities
     problem = model.problem(segment.window, deployment.limits, runs, engine)
-    ticket = Ticket(new_id("plan"), intent_id or new_id("intent"), situation.generation, segment.window)
+    ticket = PlanRef(new_id("plan"), intent_id or new_id("intent"), situation.generation, segment.window)
     from selector.explain import goal_words
     from selector.planning import planned_within  # here, for a service that starts need not wait for numpy
 
     held = [goal for goal, at in begun if segment.holds(goal.window, at)]
     answer = planned_within(held, problem, profiles, ticket)
     others = (goal for goal in goals if goal not in held)
-    elsewhere = (LeftOut(goal_words(goal), segment.why_not(goal.window)) for goal in others)
+    elsewhere = (LeftOut(goal_words(goal), segment.blocker(goal.window)) for goal in others)
     answer = replace(answer, left_out=(*elsewhere, *answer.left_out))
     if isinstance(answer, Infeasible):
         about = f"{model.name}: " if len(deployment.models) > 1 else ""
@@ -195,7 +197,7 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PlanTime:
     """A time to plan for: a window, and the moment in it if there is one."""
 
     window: str
@@ -213,15 +215,17 @@ class Segment:
             return False
         return holds(self.defined.get(window, window) if isinstance(window, str) else window, self.at, now)
 
-    def why_not(self, window: Window) -> str:
+    def blocker(self, window: Window) -> str:
         """That a goal's window does not hold then."""
         if self.at is None:
             return f"holds {in_words(window)}; this plan is for {self.window}"
         return f"holds {in_words(window)}, not {'now' if self.is_now else f'at {self.at:%Y-%m-%d %H:%M}'}"
 
 
-def _segment(goals: Sequence[Goal], deployment: Deployment, when: When, now: datetime) -> Segment:
-    """What was asked for; else the window in force if a goal speaks of it or none names one, else the first one named.
+def _segment(goals: Sequence[Goal], deployment: Deployment, when: When, now: datetime) -> PlanTime:
+    """The time to plan for: the one asked for, else the window in force, else the first one named.
+
+    The window in force counts if a goal speaks of it or none names one.
 
     Of several in force at once it is the one that is declared first, or the first that a goal speaks of.
 
@@ -237,13 +241,11 @@ def _segment(goals: Sequence[Goal], deployment: Deployment, when: When, now: dat
     if when.window is not None:
         known = dict.fromkeys(("always", *deployment.windows, *named))
         if when.window not in known:
-            message = (
-                f"window: {when.window!r} is not known; the deployment and the goals have {', '.join(known)}"
-            )
+            message = f"window: {when.window!r} is not known; the deployment and the goals have {', '.join(known)}"
             raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/window", message, "unknown_window")])
         window = when.window
     is_then = window == in_force or (window != "always" and deployment.is_in_force(window, at))
-    return Segment(window, at if is_then else None, deployment.windows, is_now=when.at is None)
+    return PlanTime(window, at if is_then else None, deployment.windows, is_now=when.at is None)
 
 
 def window_of(deployment: Deployment, when: When) -> str:
@@ -265,10 +267,10 @@ def refuse_unless_ok(intent: Intent) -> None:
         return
     details = [Detail(finding.pointer, finding.message, finding.code) for finding in intent.findings]
     questions = [question.text for question in intent.questions]
-    said = dict.fromkeys(
+    sentences = dict.fromkeys(
         [*questions, *(detail.message for detail in details)]
     )  # a question may repeat its finding
-    message = " ".join(said) or intent.readback
+    message = " ".join(sentences) or intent.readback
     raise RefusedError(Code[intent.outcome.name], message, details, intent=intent)
 
 
@@ -278,7 +280,9 @@ def to_acknowledge(intent: Intent) -> tuple[Finding, ...]:
 
 
 def refuse_unseen(findings: Sequence[Finding], acknowledged: Collection[str], then: str) -> None:
-    """Refuse what has findings that nobody has said to have seen; ``then``: what to look at, and what to do with it then.
+    """Refuse what has findings that nobody has said to have seen.
+
+    ``then``: what to look at, and what to do with it then.
 
     Raises:
         RefusedError: with each of these findings.
@@ -287,8 +291,8 @@ def refuse_unseen(findings: Sequence[Finding], acknowledged: Collection[str], th
     if not missing:
         return
     codes = sorted({finding.code for finding in missing})
-    said = " ".join(f"{finding.message} ({finding.evidence!r})" for finding in missing)
-    message = f"{said} Look at {then} it with acknowledge: {json.dumps(codes)}"
+    notices = " ".join(f"{finding.message} ({finding.evidence!r})" for finding in missing)
+    message = f"{notices} Look at {then} it with acknowledge: {json.dumps(codes)}"
     details = [Detail(finding.pointer, finding.message, finding.code) for finding in missing]
     raise RefusedError(Code.FINDING_NOT_ACKNOWLEDGED, message, details, findings=missing)
 
@@ -304,7 +308,9 @@ def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situatio
 
 
 def refuse_untimely(plan: PlanDocument, deployment: Deployment, acknowledged: Collection[str]) -> None:
-    """Refuse a promise for a window that does not hold now: what runs would be reshaped for a load that is not there.
+    """Refuse a promise for a window that does not hold now.
+
+    What runs would be reshaped for a load that is not there.
 
     Raises:
         RefusedError: nobody has said that it is meant for now all the same.
@@ -333,11 +339,7 @@ def staleness(plan: PlanDocument, applied_by: str | None, situation: Situation) 
         yield RefusedError(
             Code.ALREADY_APPLIED, f"{plan.id} was applied before, by operation {applied_by}; make a new plan"
         )
-    if (
-        plan.generation != situation.generation
-        or plan.now is None
-        or plan.now.text != str(situation.topology)
-    ):
+    if plan.generation != situation.generation or plan.now is None or plan.now.text != str(situation.topology):
         yield RefusedError(
             Code.STALE_PLAN,
             f"{plan.id} was made for generation {plan.generation}, but {situation.generation} runs now; make a new plan",

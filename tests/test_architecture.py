@@ -51,12 +51,10 @@ CONFINED = {
     "triton": paths("runtime: kv.kernels"),
     "cuda": paths("runtime: kv.memory"),
     "vllm": paths("runtime/vllm_engine/"),
-    "fastapi": paths(
-        "service: app bodies routes access_routes operation_routes promise_routes repeatable openai_api"
-    ),
+    "fastapi": paths("service: app bodies routes access_routes operation_routes promise_routes repeatable openai_api"),
     "starlette": paths("service: app bodies routes openai_api", "intentctl/console/"),
     "sqlalchemy": paths(
-        "service: store tables database kept_answers promises.book",
+        "service: store tables database idempotency_store promises.book",
         "service.access: audit key_store approvals",
         "service/migrations/",
     ),
@@ -78,7 +76,7 @@ PURE = paths(
     "intentctl: arguments explain console.charts console.cluster console.slash console.words",
     "service: openai_calls openai_declaration openai_forms openai_messages openai_requests openai_tools",
     "service: cancelling idempotency undo pages",
-    "service.promises: agenda attainment decide keeper limits planner verdict",
+    "service.promises: agenda attainment decide controller limits planner verdict",
     "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
     "runtime: kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.scheduler",
     "runtime.vllm_engine: connector.frontier geometry launch models",
@@ -124,9 +122,7 @@ class Source:
         return (node for node in self.nodes if isinstance(node, Function))
 
     def lies_in(self, places: Iterable[str]) -> bool:
-        return any(
-            self.path == place or (place.endswith("/") and self.path.startswith(place)) for place in places
-        )
+        return any(self.path == place or (place.endswith("/") and self.path.startswith(place)) for place in places)
 
 
 @cache
@@ -153,8 +149,7 @@ def foreign_imports(source: Source) -> list[str]:
     return [
         f"{source.path}: {module}"
         for module in sorted(source.imports)
-        if module.split(".")[0] in set(PACKAGES) - {source.package}
-        and not is_under(module, MAY_IMPORT[source.package])
+        if module.split(".")[0] in set(PACKAGES) - {source.package} and not is_under(module, MAY_IMPORT[source.package])
     ]
 
 
@@ -203,9 +198,7 @@ def overloaded(source: Source) -> list[str]:
     """Functions with too many parameters. Kernels take what they take: pointers, strides and sizes, one by one."""
     found = []
     for function in source.functions:
-        if any(
-            ast.unparse(decorator).partition("(")[0] == "triton.jit" for decorator in function.decorator_list
-        ):
+        if any(ast.unparse(decorator).partition("(")[0] == "triton.jit" for decorator in function.decorator_list):
             continue
         names = [argument.arg for argument in function.args.args + function.args.kwonlyargs]
         count = len(names) - (names[:1] in (["self"], ["cls"]))
@@ -226,9 +219,7 @@ def says_any(function: Function) -> bool:
     """Whether its signature has the word ``Any``."""
     arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
     types = [*(one.annotation for one in arguments), function.returns]
-    return any(
-        isinstance(node, ast.Name) and node.id == "Any" for one in types if one for node in ast.walk(one)
-    )
+    return any(isinstance(node, ast.Name) and node.id == "Any" for one in types if one for node in ast.walk(one))
 
 
 def called_abroad(source: Source) -> Iterator[tuple[str, Function]]:
@@ -276,23 +267,13 @@ def host_names() -> frozenset[str]:
 
 def reaches_past_host(source: Source) -> list[str]:
     """Ways to the driver that are none of its ``Host``'s."""
-    found = [
-        f"{source.path}: {name}"
-        for name in source.imports
-        if name.startswith("runtime.torch_engine.driver.loop")
-    ]
+    found = [f"{source.path}: {name}" for name in source.imports if name.startswith("runtime.torch_engine.driver.loop")]
     for node in source.nodes:
         if isinstance(node, ast.Attribute) and "driver" in node.attr:
             found.append(f"{source.path}:{node.lineno}: {node.attr}")
         if isinstance(node, ast.Attribute) and node.attr not in host_names():
             value = node.value
-            name = (
-                value.attr
-                if isinstance(value, ast.Attribute)
-                else value.id
-                if isinstance(value, ast.Name)
-                else ""
-            )
+            name = value.attr if isinstance(value, ast.Attribute) else value.id if isinstance(value, ast.Name) else ""
             if name in {"_host", "host"}:
                 found.append(f"{source.path}:{node.lineno}: {node.attr}")
     return found
@@ -310,10 +291,7 @@ def circles(imports: dict[str, set[str]]) -> list[str]:
 def modules_of(package: str) -> dict[str, set[str]]:
     """Each module of a package with those that it imports, inside functions and type checks too."""
     files = {source.path: source for source in sources(package)}
-    names = {
-        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): one
-        for path, one in files.items()
-    }
+    names = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): one for path, one in files.items()}
     return {
         name: {known for known in names if known != name and is_under_or_is(source.imports, known)}
         for name, source in names.items()

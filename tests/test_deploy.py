@@ -99,9 +99,7 @@ def test_what_is_mounted_exists():
 
 def test_images_are_pinned():
     dockerfile = (ROOT / "Dockerfile").read_text()
-    images = [told["image"] for told in SERVICES.values()] + re.findall(
-        r"^FROM (\S+)", dockerfile, re.MULTILINE
-    )
+    images = [told["image"] for told in SERVICES.values()] + re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
     assert [image for image in images if not PINNED.fullmatch(image)] == []
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert {SERVICES[name]["image"] for name in ("service", "console")} == {f"intentctl:{version}"}

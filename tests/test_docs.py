@@ -79,9 +79,7 @@ def commands() -> dict[tuple[str, ...], set[str]]:
     found: dict[tuple[str, ...], set[str]] = {}
 
     def walk(command: click.Command, path: tuple[str, ...]) -> None:
-        found[path] = {
-            one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)
-        }
+        found[path] = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
         for name, inner in getattr(command, "commands", {}).items():
             if not inner.hidden:
                 walk(inner, (*path, name))
@@ -99,9 +97,7 @@ def unknown_commands(text: str) -> list[str]:
         for line in block.splitlines()
     ]
     for line in code:
-        for call in re.findall(
-            r"(?:^|^\$ |\.venv/bin/|\bservice )intentctl (\S.*)", line.partition("  #")[0]
-        ):
+        for call in re.findall(r"(?:^|^\$ |\.venv/bin/|\bservice )intentctl (\S.*)", line.partition("  #")[0]):
             found += [f"intentctl {call}: {problem}" for problem in _problems(call, known)]
     return found
 
@@ -119,11 +115,7 @@ def _problems(call: str, known: dict[tuple[str, ...], set[str]]) -> list[str]:
     if not path and re.fullmatch(r"[a-z]+", words[0]):
         return ["no such command"]
     allowed = known[path] | ANYWHERE | (set() if path else known[("plan",)] | known[("apply",)])
-    return [
-        f"no option {word}"
-        for word in words
-        if re.match(r"--\w", word) and word.partition("=")[0] not in allowed
-    ]
+    return [f"no option {word}" for word in words if re.match(r"--\w", word) and word.partition("=")[0] not in allowed]
 
 
 def _first_cells(text: str) -> list[str]:
@@ -168,12 +160,8 @@ def test_every_command_and_exit_code_is_listed():
     page = text_of(DOCS / "commands.md")
     named = re.findall(r"`intentctl ([a-z]+(?: [a-z]+)?)", "\n".join(_first_cells(page)))
     tree = commands()
-    ends = {
-        path for path in tree if path and not any(len(one) > len(path) and one[0] == path[0] for one in tree)
-    }
-    assert {
-        tuple(name.split()) if tuple(name.split()) in tree else (name.split()[0],) for name in named
-    } == ends
+    ends = {path for path in tree if path and not any(len(one) > len(path) and one[0] == path[0] for one in tree)}
+    assert {tuple(name.split()) if tuple(name.split()) in tree else (name.split()[0],) for name in named} == ends
     codes = [int(code) for code, _ in table(page, "## Exit codes") if code != "130"]
     assert codes == sorted(Exit)
 

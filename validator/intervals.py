@@ -29,24 +29,30 @@ EVERY_DAY = timedelta(days=9)
 
 
 def overlap(a: Window, b: Window, windows: Mapping[str, Window], now: datetime) -> bool:
-    """Whether both windows hold at some moment from ``now`` (aware) on; one that can never hold overlaps only itself."""
-    one, other = defined(a, windows), defined(b, windows)
-    if one == other or "always" in (one, other):
+    """Whether both windows hold at some moment from ``now`` (aware) on.
+
+    One that can never hold overlaps only itself.
+    """
+    window, other = defined(a, windows), defined(b, windows)
+    if window == other or "always" in (window, other):
         return True
-    if isinstance(one, str) or isinstance(other, str):
+    if isinstance(window, str) or isinstance(other, str):
         return False
-    if isinstance(one, RecurringWindow) and isinstance(other, RecurringWindow):
-        return _recurring(one, other, now.astimezone(UTC).date().isoformat())
-    if isinstance(one, RecurringWindow):
-        return _meets(one, _stretch(other, now))
+    if isinstance(window, RecurringWindow) and isinstance(other, RecurringWindow):
+        return _recurring(window, other, now.astimezone(UTC).date().isoformat())
+    if isinstance(window, RecurringWindow):
+        return _meets(window, _stretch(other, now))
     if isinstance(other, RecurringWindow):
-        return _meets(other, _stretch(one, now))
-    first, second = _stretch(one, now), _stretch(other, now)
+        return _meets(other, _stretch(window, now))
+    first, second = _stretch(window, now), _stretch(other, now)
     return first is not None and second is not None and max(first[0], second[0]) < min(first[1], second[1])
 
 
 def defined(window: Window, windows: Mapping[str, Window]) -> Window:
-    """What a name stands for, through other names; itself where nothing is defined (or the names run in a circle)."""
+    """What a name stands for, through other names.
+
+    Itself where nothing is defined (or the names run in a circle).
+    """
     for _ in range(len(windows)):
         if not isinstance(window, str) or window not in windows:
             break
@@ -85,7 +91,10 @@ def _minutes(window: RecurringWindow) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=256)
 def _shifts_min(a: str, b: str, today: str) -> tuple[int, ...]:
-    """By how many minutes clocks of zone ``a`` are ahead of those of ``b``, sampled on each day of a year; () if unknown."""
+    """By how many minutes clocks of zone ``a`` are ahead of those of ``b``, sampled on each day of a year.
+
+    () if unknown.
+    """
     if a == b:
         return (0,)
     try:
@@ -95,7 +104,7 @@ def _shifts_min(a: str, b: str, today: str) -> tuple[int, ...]:
     noon = datetime.fromisoformat(today).replace(hour=12, tzinfo=UTC)
     days = [noon + timedelta(days=day) for day in range(366)]
     offsets = [[day.astimezone(zone).utcoffset() or timedelta() for zone in zones] for day in days]
-    return tuple({int((one - other).total_seconds() // 60) for one, other in offsets})
+    return tuple({int((offset - other).total_seconds() // 60) for offset, other in offsets})
 
 
 # -- something that happens once -------------------------------------------------------------------
@@ -142,29 +151,29 @@ def _occurrences(recurring: RecurringWindow, start: datetime, end: datetime) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ValueInterval:
     """Values a goal allows, both ends included."""
 
     low: float
     high: float
 
-    def disjoint(self, other: "Interval") -> bool:
+    def disjoint(self, other: "ValueInterval") -> bool:
         """Whether no value lies in both."""
         return max(self.low, other.low) > min(self.high, other.high)
 
 
-def bounded(op: str, value: float) -> Interval:
+def bounded(op: str, value: float) -> ValueInterval:
     """What a comparison with a value allows."""
-    return Interval(
+    return ValueInterval(
         value if op in {">=", "=="} else -math.inf,
         value if op in {"<=", "=="} else math.inf,
     )
 
 
-def interval(goal: Objective | Config) -> Interval:
+def interval(goal: Objective | Config) -> ValueInterval:
     """The values a bound allows; costs per day or month as costs per hour, optimisations everything."""
     if goal.value is None:
-        return Interval(-math.inf, math.inf)
+        return ValueInterval(-math.inf, math.inf)
     return bounded(
         goal.op,
         goal.value / (HOURS_OF_COST.get(goal.unit or "", 1.0) if isinstance(goal, Objective) else 1.0),
@@ -183,15 +192,18 @@ def hard(goal: Goal) -> bool:
 
 
 def together(a: Goal, b: Goal, site: Site) -> bool:
-    """Whether both hold at some time for some request: nothing said covers everything, two other names nothing in common."""
+    """Whether both hold at some time for some request.
+
+    Nothing said covers everything, two other names nothing in common.
+    """
     return all(_alike(a, b, name) for name in ("tenant", "model")) and overlap(
         a.window, b.window, site.windows, site.now
     )
 
 
 def _alike(a: Goal, b: Goal, name: str) -> bool:
-    one, other = getattr(a, name, None), getattr(b, name, None)
-    return one is None or other is None or one == other
+    first, other = getattr(a, name, None), getattr(b, name, None)
+    return first is None or other is None or first == other
 
 
 def covers(a: Goal, b: Goal, site: Site) -> bool:

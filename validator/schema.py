@@ -11,7 +11,7 @@ from jsonschema.exceptions import ValidationError
 
 from intent.document import pointer_to, to_document
 from intent.models import Finding, Intent
-from validator.models import Words
+from validator.models import MessageWords
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -28,9 +28,9 @@ def domain_schema() -> "dict[str, JsonValue]":
     return loaded
 
 
-def check(intent: Intent, words: Words) -> Iterator[Finding]:
+def check(intent: Intent, words: MessageWords) -> Iterator[Finding]:
     """One finding for each place where the document breaks the schema, in document order."""
-    problems = sorted(errors(to_document(intent)), key=lambda one: [str(part) for part in one[0]])
+    problems = sorted(errors(to_document(intent)), key=lambda error: [str(part) for part in error[0]])
     for path, problem in problems:
         pointer = pointer_to(path)
         yield Finding("schema_violation", pointer, f"{pointer or '/'}: {_said(problem, words)}")
@@ -64,7 +64,7 @@ def _goal(kind: str) -> Draft202012Validator:
 def _flat(schema: Any) -> Any:
     """A schema with what it refers to written out: following references takes most of the time."""
     if isinstance(schema, list):
-        return [_flat(one) for one in schema]
+        return [_flat(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
@@ -73,7 +73,7 @@ def _flat(schema: Any) -> Any:
     return {key: _flat(value) for key, value in schema.items() if key != "$defs"}
 
 
-def _said(problem: ValidationError, words: Words) -> str:
+def _said(problem: ValidationError, words: MessageWords) -> str:
     """What is wrong, in the operator's language."""
     shown = json.dumps(problem.instance, ensure_ascii=False, default=str)[:MOST_CHARACTERS]
     expected = json.dumps(problem.validator_value, ensure_ascii=False)[:MOST_CHARACTERS]

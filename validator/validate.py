@@ -7,7 +7,7 @@ from itertools import chain
 from intent.models import Finding, Goal, Intent, Outcome
 from intent.readback import render
 from validator import consistency, feasibility, schema, values
-from validator.models import Site, Words
+from validator.models import MessageWords, Site
 
 
 def validate(intent: Intent, site: Site) -> Intent:
@@ -17,16 +17,16 @@ def validate(intent: Intent, site: Site) -> Intent:
     applied to an uncertain reading prove nothing. A name that nobody has becomes the question, if there is none yet.
     Then a conflict outweighs what is infeasible. Checking twice changes nothing.
     """
-    words = Words(intent.language)
+    words = MessageWords(intent.language)
     if broken := tuple(schema.check(intent, words)):
         return replace(_with(intent, broken), outcome=Outcome.OUT_OF_SCOPE, readback="")
     site = replace(site, windows={**site.windows, **intent.windows})
     missing = tuple(values.unknown(intent.goals, site))
-    asked = values.question(intent, missing, words)
+    question = values.question(intent, missing, words)
     unnamed = tuple(values.findings(missing, intent.goals, words))
     clashes = tuple(_conflicts(intent.goals, site, words))
     impossible = tuple(_impossible(intent.goals, site, words))
-    questions = intent.questions or ((asked,) if asked else ())
+    questions = intent.questions or ((question,) if question else ())
     checked = replace(_with(intent, (*unnamed, *clashes, *impossible)), questions=questions)
     outcome = checked.understood
     if outcome is Outcome.OK and (unnamed or clashes or impossible):
@@ -40,7 +40,7 @@ def _with(intent: Intent, found: Sequence[Finding]) -> Intent:
     return replace(intent, findings=(*intent.findings, *new)) if new else intent
 
 
-def _conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+def _conflicts(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """What the goals do to one another."""
     rules = (
         consistency.check_conflicts,
@@ -51,8 +51,10 @@ def _conflicts(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Find
     return chain.from_iterable(rule(goals, site, words) for rule in rules)
 
 
-def _impossible(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
-    """What cannot be at all: one finding for one place, what is impossible anywhere before what is not allowed here.
+def _impossible(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
+    """What cannot be at all.
+
+    One finding for one place, what is impossible anywhere before what is not allowed here.
 
     What goals ask for together comes last, of those that can be by themselves.
     """

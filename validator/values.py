@@ -29,7 +29,7 @@ from intent.models import (
 )
 from intent.readback import in_words, plain
 from validator.intervals import once
-from validator.models import Site, Words
+from validator.models import MessageWords, Site
 
 MOST_NAMES = 3
 """Offered in a question; the last option is to leave everything as it is."""
@@ -51,30 +51,33 @@ class Unknown:
 def unknown(goals: Sequence[Goal], site: Site) -> Iterator[Unknown]:
     """Every such name, in order."""
     for number, goal in enumerate(goals):
-        for slot, code, prefix, said in _names(goal):
+        for slot, code, prefix, name in _names(goal):
             known = _known(code, site)
-            if said not in known and not (prefix and site.cluster.named(prefix + said)):
-                yield Unknown(number, slot, code, said, prefix, _nearest(said, known))
+            if name not in known and not (prefix and site.cluster.named(prefix + name)):
+                yield Unknown(number, slot, code, name, prefix, _nearest(name, known))
 
 
-def findings(missing: Sequence[Unknown], goals: Sequence[Goal], words: Words) -> Iterator[Finding]:
+def findings(missing: Sequence[Unknown], goals: Sequence[Goal], words: MessageWords) -> Iterator[Finding]:
     """One for each unknown name; it names the known ones."""
-    for one in missing:
-        facts = {"name": one.said, "known": words.listed(one.known) or words.message("none")}
-        hint, nearest = ("nearest", one.known[0]) if one.known else (None, "")
-        place = f"/goals/{one.number}/{one.slot}"
-        yield words.finding(one.code, place, goals[one.number], hint, nearest=nearest, **facts)
+    for unknown in missing:
+        facts = {"name": unknown.said, "known": words.listed(unknown.known) or words.message("none")}
+        hint, nearest = ("nearest", unknown.known[0]) if unknown.known else (None, "")
+        place = f"/goals/{unknown.number}/{unknown.slot}"
+        yield words.finding(unknown.code, place, goals[unknown.number], hint, nearest=nearest, **facts)
 
 
-def question(intent: Intent, missing: Sequence[Unknown], words: Words) -> Question | None:
-    """Which name is meant: each option is the text with another name, the nearest first; None if there is none to offer."""
-    asked = next((one for one in missing if one.known), None)
-    if asked is None:
+def question(intent: Intent, missing: Sequence[Unknown], words: MessageWords) -> Question | None:
+    """Which name is meant: each option is the text with another name, the nearest first.
+
+    None if there is none to offer.
+    """
+    known_name = next((unknown for unknown in missing if unknown.known), None)
+    if known_name is None:
         return None
     nothing = words.message("leave_everything")
-    texts = {_instead(intent, asked, name): name for name in asked.known[:MOST_NAMES]} | {nothing: nothing}
+    texts = {_instead(intent, known_name, name): name for name in known_name.known[:MOST_NAMES]} | {nothing: nothing}
     options = tuple(texts.values())
-    text = words.message("which_name", name=asked.said, known=words.listed(asked.known))
+    text = words.message("which_name", name=known_name.said, known=words.listed(known_name.known))
     return Question(text, options, options[0], tuple(texts))
 
 
@@ -83,13 +86,13 @@ def _names(goal: Goal) -> Iterator[tuple[str, str, str, str]]:
     if isinstance(goal.window, str):
         yield "window", "unknown_window", "", goal.window
     for slot in ("tenant", "model"):
-        if said := getattr(goal, slot, None):
-            yield slot, f"unknown_{slot}", "", said
+        if value := getattr(goal, slot, None):
+            yield slot, f"unknown_{slot}", "", value
     sides = {"higher": goal.higher, "lower": goal.lower} if isinstance(goal, Priority) else {}
     if isinstance(goal, Placement):
         sides = {"workload": goal.workload}
-        kind, _, said = goal.selector.partition(":")
-        yield "selector", f"unknown_{kind}", f"{kind}:", said
+        kind, _, value = goal.selector.partition(":")
+        yield "selector", f"unknown_{kind}", f"{kind}:", value
     for slot, side in sides.items():
         if side and side.startswith("tenant:"):
             yield slot, "unknown_tenant", "tenant:", side.removeprefix("tenant:")
@@ -110,21 +113,24 @@ def _known(code: str, site: Site) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*NAMED_WINDOWS, *site.windows)))
 
 
-def _nearest(said: str, known: Sequence[str]) -> tuple[str, ...]:
+def _nearest(text: str, known: Sequence[str]) -> tuple[str, ...]:
     """The known names, those most like what was said first."""
     by_fold = {name.lower(): name for name in known}
-    near = get_close_matches(said.lower(), list(by_fold), n=MOST_NAMES, cutoff=0.4)
+    near = get_close_matches(text.lower(), list(by_fold), n=MOST_NAMES, cutoff=0.4)
     return tuple(dict.fromkeys((*(by_fold[name] for name in near), *known)))
 
 
-def _instead(intent: Intent, one: Unknown, name: str) -> str:
-    """The text with another name in its place; where the name was said in other words, the read-back with it."""
-    pattern = rf"(?<![A-Za-z0-9_]){re.escape(one.said)}(?![A-Za-z0-9_])"
+def _instead(intent: Intent, unknown: Unknown, name: str) -> str:
+    """The text with another name in its place.
+
+    Where the name was said in other words, the read-back with it.
+    """
+    pattern = rf"(?<![A-Za-z0-9_]){re.escape(unknown.said)}(?![A-Za-z0-9_])"
     text, count = re.subn(pattern, lambda _: name, intent.text, flags=re.IGNORECASE)
     if count:
         return text
-    goals, changed = list(intent.goals), {one.slot: one.prefix + name}
-    goals[one.number] = replace(goals[one.number], **changed)  # type: ignore[arg-type] # the slot is of this goal
+    goals, changed = list(intent.goals), {unknown.slot: unknown.prefix + name}
+    goals[unknown.number] = replace(goals[unknown.number], **changed)  # type: ignore[arg-type] # the slot is of this goal
     return in_words(goals, intent.language)
 
 
@@ -138,7 +144,7 @@ FEWEST_FOLD, MOST_FOLD = 1e-3, 1e3
 _MAY_BE_ZERO = frozenset({"availability", "error_rate", "quality_loss"})
 
 
-def check_bounds(goals: Sequence[Goal], words: Words) -> Iterator[Finding]:
+def check_bounds(goals: Sequence[Goal], words: MessageWords) -> Iterator[Finding]:
     """One finding for each goal whose value is impossible by itself."""
     for number, goal in enumerate(goals):
         if slot := _non_finite(goal):
@@ -180,28 +186,26 @@ def _non_finite(goal: Goal) -> str | None:
     return next((slot for slot, number in numbers if number is not None and not math.isfinite(number)), None)
 
 
-def _value(number: int, goal: Objective, value: float, words: Words) -> Iterator[Finding]:
+def _value(number: int, goal: Objective, value: float, words: MessageWords) -> Iterator[Finding]:
     place, facts = f"/goals/{number}/value", {"metric": words.metric(goal.metric)}
     if value < 0 or (value == 0 and goal.metric not in _MAY_BE_ZERO):
         yield words.finding("not_positive", place, goal, **facts)
     elif UNITS[goal.metric] == ("ratio",) and value > 1:
-        yield words.finding(
-            "over_100_percent", place, goal, "at_most_100", percent=plain(value * 100), **facts
-        )
+        yield words.finding("over_100_percent", place, goal, "at_most_100", percent=plain(value * 100), **facts)
     elif goal.metric == "gpu_count" and goal.op == "==" and value != int(value):
         yield words.finding("not_whole", place, goal, "whole", low=int(value), high=int(value) + 1, **facts)
     elif goal.op != ">=":
         yield from _floor(place, goal, value, words)
 
 
-def _floor(place: str, goal: Objective | TenantException, value: float, words: Words) -> Iterator[Finding]:
+def _floor(place: str, goal: Objective | TenantException, value: float, words: MessageWords) -> Iterator[Finding]:
     floor_s = FLOORS_S.get(goal.metric, 0.0)
     if value < floor_s:
         floor = words.amount(floor_s, "s")
         yield words.finding("below_physical_floor", place, goal, "at_least", floor=floor, least=floor)
 
 
-def _change(number: int, goal: Relative, words: Words) -> Iterator[Finding]:
+def _change(number: int, goal: Relative, words: MessageWords) -> Iterator[Finding]:
     """A change by nothing, by more than there is, or by more than any service changes."""
     facts = {"metric": words.metric(goal.metric)}
     if goal.factor is not None and not FEWEST_FOLD <= goal.factor <= MOST_FOLD:
@@ -209,12 +213,10 @@ def _change(number: int, goal: Relative, words: Words) -> Iterator[Finding]:
         yield words.finding(code, f"/goals/{number}/factor", goal, factor=plain(goal.factor), **facts)
     elif goal.delta is not None and goal.unit == "ratio" and abs(goal.delta) > 1:
         percent = plain(abs(goal.delta) * 100)
-        yield words.finding(
-            "over_100_percent", f"/goals/{number}/delta", goal, "at_most_100", percent=percent, **facts
-        )
+        yield words.finding("over_100_percent", f"/goals/{number}/delta", goal, "at_most_100", percent=percent, **facts)
 
 
-def _exception(number: int, goal: TenantException, words: Words) -> Iterator[Finding]:
+def _exception(number: int, goal: TenantException, words: MessageWords) -> Iterator[Finding]:
     """An exception loosens a bound; its limit lies where the metric can lie."""
     place, facts = f"/goals/{number}", {"metric": words.metric(goal.metric), "tenant": goal.tenant}
     slot, granted = ("limit", goal.limit) if goal.limit is not None else ("factor", goal.factor)
@@ -222,9 +224,7 @@ def _exception(number: int, goal: TenantException, words: Words) -> Iterator[Fin
         yield words.finding("not_positive", f"{place}/{slot}", goal, **facts)
     elif goal.limit is not None and UNITS[goal.metric] == ("ratio",) and goal.limit > 1:
         percent = plain(goal.limit * 100)
-        yield words.finding(
-            "over_100_percent", f"{place}/limit", goal, "at_most_100", percent=percent, **facts
-        )
+        yield words.finding("over_100_percent", f"{place}/limit", goal, "at_most_100", percent=percent, **facts)
     elif goal.limit is not None and goal.metric not in HIGHER_IS_BETTER:
         yield from _floor(f"{place}/limit", goal, goal.limit, words)
     elif goal.factor is not None and _tightens(goal.metric, goal.factor):
@@ -241,7 +241,7 @@ MOST_ZONES = 3
 """Named in a suggestion."""
 
 
-def check_windows(goals: Sequence[Goal], site: Site, words: Words) -> Iterator[Finding]:
+def check_windows(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each goal with such a window."""
     for number, goal in enumerate(goals):
         window, place = goal.window, f"/goals/{number}/window"

@@ -63,9 +63,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--only", action="append", metavar="PART", help=f"may be given several times: {', '.join(SHARES_S)}"
     )
-    found.add_argument(
-        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu rehearses with tiny shapes"
-    )
+    found.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu rehearses with tiny shapes")
     found.add_argument("--minutes", type=minutes, default=9.0, help="for all parts together")
     return found
 

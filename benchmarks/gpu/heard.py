@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 
-from runtime.engine import Moved, Request, Token
+from runtime.engine import GenerationRequest, Moved, Token
 from runtime.models import Cluster, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
@@ -24,7 +24,7 @@ class Heard:
 
     def __init__(self, engine: TorchEngine, cluster: Cluster) -> None:
         self.engine, self._cluster = engine, cluster
-        self._requests: Sequence[Request] = ()
+        self._requests: Sequence[GenerationRequest] = ()
         self.tokens: dict[str, list[Token]] = {}
         self.arrivals_s: dict[str, list[float]] = {}
         """Of each token, ``time.perf_counter``."""
@@ -63,13 +63,13 @@ class Heard:
     def _is_over(self, name: str) -> bool:
         return self.tokens[name][-1].finish is not None
 
-    async def submit(self, requests: Sequence[Request]) -> None:
+    async def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Listen to these from now on."""
         self._requests = requests
         for request in requests:
             await self.engine.submit(request)
 
-    async def switch(self, text: str, requests: Sequence[Request] = ()) -> None:
+    async def switch(self, text: str, requests: Sequence[GenerationRequest] = ()) -> None:
         """Under what runs, or under requests that begin when the target is up.
 
         Raises:

@@ -65,13 +65,9 @@ class Machine:
                 "both, and parts that do not fit beside it are skipped; end it, or name another with CUDA_VISIBLE_DEVICES"
             )
         if any("Exclusive" in mode for mode in self.facts.get("compute_mode") or ()):
-            found.append(
-                "the device lets one process use it only, but ranks are processes: nvidia-smi -c DEFAULT"
-            )
+            found.append("the device lets one process use it only, but ranks are processes: nvidia-smi -c DEFAULT")
         if self.device == "cuda" and not self.facts.get("compiler"):
-            found.append(
-                "there is no C compiler (cc, gcc or clang), which Triton needs to launch its first kernel"
-            )
+            found.append("there is no C compiler (cc, gcc or clang), which Triton needs to launch its first kernel")
         return found
 
 
@@ -83,13 +79,9 @@ def find_machine(device: Device) -> Machine:
     """
     command = [sys.executable, "-m", "benchmarks.gpu.machine", device]
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
-        )
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise UnusableError(
-            f"the device did not answer within {PROBE_TIMEOUT_S} s; does nvidia-smi?"
-        ) from None
+        raise UnusableError(f"the device did not answer within {PROBE_TIMEOUT_S} s; does nvidia-smi?") from None
     said = (done.stdout if not done.returncode else done.stderr).strip().splitlines()
     if done.returncode or not said:
         raise UnusableError(said[-1] if said else f"looking for it ended with status {done.returncode}")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.engines import OwnPath
-from runtime.torch_engine.driver.loop import Driver
+from runtime.torch_engine.driver.loop import TorchDriver
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.worker.checkpoint import READERS, Checkpoint, expected_tensors
 
@@ -47,7 +47,7 @@ class RandomCheckpoint(Checkpoint):
 READERS["random"] = RandomCheckpoint
 
 
-class RandomDriver(Driver):
+class RandomDriver(TorchDriver):
     """A driver of random weights."""
 
     reader = "random"

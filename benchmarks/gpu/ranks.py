@@ -20,9 +20,9 @@ from runtime.kv.chunks import ChunkedStore
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Stage, Topology, uniform
 from runtime.torch_engine.models import Span
+from runtime.torch_engine.worker.backends import DTYPES, Backend, open_cpu, open_gpu
 from runtime.torch_engine.worker.checkpoint import Checkpoint
-from runtime.torch_engine.worker.group import GroupMemory, GroupShape, Ranks
-from runtime.torch_engine.worker.places import DTYPES, Place, open_cpu, open_gpu
+from runtime.torch_engine.worker.group import GroupMemory, GroupShape, Peers
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
 
@@ -60,7 +60,7 @@ class Asked:
         cluster = Cluster((Node("local", gpus, Link("shared-memory", 1e9, 1e-5)),))
         return uniform(cluster, self.kind, tp, pp, self.model.num_layers, "fp32")
 
-    def place(self, index: int, precision: str) -> Place:
+    def place(self, index: int, precision: str) -> Backend:
         """With memory for all."""
         model = self.model
         dims = model.num_layers, model.num_kv_heads, self.num_blocks, BLOCK_SIZE, model.head_dim
@@ -92,7 +92,7 @@ class Rank:
         is_last = self.number == self.topology.pp_size - 1
         return ShardSpec(self.stage.layers, self.rank, self.stage.tp_size, self.number == 0, is_last)
 
-    def logits(self, asked: Asked, ranks: Ranks, precision: str) -> torch.Tensor:
+    def logits(self, asked: Asked, ranks: Peers, precision: str) -> torch.Tensor:
         """All chunks through it; logits of all positions on the last stage."""
         place, spec, model = asked.place(self.stage.devices[self.rank], precision), self.spec, asked.model
         heads = slice(*heads_of(self.stage, self.rank, model))

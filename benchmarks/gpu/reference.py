@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.gpu.random_weights import RandomCheckpoint
 from benchmarks.gpu.ranks import prompt
-from runtime.torch_engine.worker.places import DTYPES
+from runtime.torch_engine.worker.backends import DTYPES
 
 
 def model_of(folder: Path, device: str) -> Any:

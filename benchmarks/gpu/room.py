@@ -56,8 +56,7 @@ class Needed:
 def choose(subject: Subject, pair: tuple[str, str], active: int, limits: Limits) -> Needed:
     """The longest streams that fit, or the shortest that can be measured, which then do not."""
     every = (
-        needed_for(subject, pair, Demand(active, context + output), (context, output))
-        for context, output in lengths()
+        needed_for(subject, pair, Demand(active, context + output), (context, output)) for context, output in lengths()
     )
     for needed in every:
         if needed.fits(limits):
@@ -102,9 +101,7 @@ def too_little(limits: Limits, device_bytes: int) -> str | None:
     """Why a part cannot be run, if it cannot."""
     if device_bytes <= limits.device_bytes:
         return None
-    return (
-        f"needs {device_bytes / 1e9:.1f} GB of device memory, {limits.device_bytes / 1e9:.1f} GB may be used"
-    )
+    return f"needs {device_bytes / 1e9:.1f} GB of device memory, {limits.device_bytes / 1e9:.1f} GB may be used"
 
 
 def _allocated_blocks(subject: Subject, num_blocks: int) -> int:
@@ -131,7 +128,7 @@ def _load_bytes(subject: Subject) -> int:
 
 
 def _group_bytes(subject: Subject, demand: Demand, topology: Topology) -> int:
-    """What the ranks of a topology hand each other in, as ``lineup`` sizes it; the host gives it as it is touched."""
+    """What the ranks of a topology hand each other in, as ``workers`` sizes it; the host gives it as it is touched."""
     spec, settings = subject.spec, subject.settings(demand)
     widest = max(-(-spec.vocab_size // stage.tp_size) for stage in topology.stages)
     values = max(settings.max_batch_tokens * spec.hidden_size, settings.max_running * widest)

@@ -171,9 +171,7 @@ CPU = Sizes(
     logits=Logits({"Llama-3": SMALL_LLAMA, "Qwen3": SMALL_QWEN}, ("fp32",), (13, 8, 1, 1, 16, 1)),
     walk=Walk(
         SMALL_LLAMA,
-        EngineSettings(
-            block_size=8, num_blocks=256, max_running=4, max_batch_tokens=64, closing_batch_tokens=16
-        ),
+        EngineSettings(block_size=8, num_blocks=256, max_running=4, max_batch_tokens=64, closing_batch_tokens=16),
         tokens=200,
         prompts=(5, 65),
     ),

@@ -40,9 +40,7 @@ def hostile(chance: random.Random, texts: Sequence[str]) -> str:
 
 def _noise(chance: random.Random) -> str:
     def character() -> str:
-        point = chance.choice(
-            (chance.randrange(32, 127), chance.randrange(0x4E00, 0x9FFF), chance.randrange(0x110000))
-        )
+        point = chance.choice((chance.randrange(32, 127), chance.randrange(0x4E00, 0x9FFF), chance.randrange(0x110000)))
         return "?" if 0xD800 <= point < 0xE000 else chr(point)
 
     return "".join(character() for _ in range(chance.randint(0, _NOISE_LENGTH)))
@@ -86,9 +84,7 @@ def _renumber(text: str, chance: random.Random) -> str:
     if not found:
         return text
     match = chance.choice(found)
-    value = chance.choice(
-        (str(chance.randrange(1000)), f"{chance.random() * 10:.2f}", chance.choice(_NUMBERS))
-    )
+    value = chance.choice((str(chance.randrange(1000)), f"{chance.random() * 10:.2f}", chance.choice(_NUMBERS)))
     return text[: match.start()] + value + text[match.end() :]
 
 
@@ -149,9 +145,7 @@ _WORDS = dict(
 _HAN = dict(zip(range(1, 11), "一二三四五六七八九十", strict=True))
 _SPACE = re.compile(r"(?<=[A-Za-z\u4e00-\u9fff]) (?=[A-Za-z])|(?<=[A-Za-z\u4e00-\u9fff]) (?=\d)")
 _LONG = re.compile(r"[A-Za-z]{4,}")
-_WHOLE = re.compile(
-    r"(?<![\w.,:/$€¥-])\d{1,3}(?=\s?(?:s|ms|%|seconds?|gpus?|tokens?|秒|毫秒|张|块|个)(?![A-Za-z]))"
-)
+_WHOLE = re.compile(r"(?<![\w.,:/$€¥-])\d{1,3}(?=\s?(?:s|ms|%|seconds?|gpus?|tokens?|秒|毫秒|张|块|个)(?![A-Za-z]))")
 _RELEASES = (
     ", the old cap no longer counts", " and the budget is gone", "; the int4 ban is lifted", ", forget the latency target",
     ", the GPU limit was dropped", " - drop the throughput floor", ", error rate rule is off", ", the freeze is over",

@@ -74,9 +74,7 @@ def lost_in_readback(catalogue: Catalogue, count: int, chance: random.Random) ->
     return lost
 
 
-def hostile_strings(
-    deployment: Deployment, texts: Sequence[str], count: int, chance: random.Random
-) -> Hostile:
+def hostile_strings(deployment: Deployment, texts: Sequence[str], count: int, chance: random.Random) -> Hostile:
     """Translate and check strings that nobody planned for."""
     found, catalogue = Hostile(), deployment.catalogue(NOW)
     for _ in range(count):
@@ -120,9 +118,7 @@ def lost_in_changes(
             if name == "moved":  # a window that leads covers less where it stands later
                 missing = Counter(set(_said(before.goals)) - set(_said(after.goals)))
             if missing or name == "released":
-                lost.append(
-                    {"change": name, "text": other, "from": text, "missing": sorted(map(str, missing))}
-                )
+                lost.append({"change": name, "text": other, "from": text, "missing": sorted(map(str, missing))})
     return lost
 
 

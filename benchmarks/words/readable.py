@@ -56,9 +56,7 @@ _SCALES = {
 _HALF = re.compile("半|half|½")
 _SHARES = re.compile(r"分之|次|\bof\b|\bin\b|\bper\b|里|每|⁄|/")
 _MEDIAN = re.compile("medi|中位|typical|half|半")
-_RELATIVE_DAYS = re.compile(
-    "this|today|tonight|tomm?orr?ow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week"
-)
+_RELATIVE_DAYS = re.compile("this|today|tonight|tomm?orr?ow|今|明|后天|mon|tue|wed|thu|fri|sat|sun|周|星期|week")
 _TENTHS = re.compile("([一二三四五六七八九])成([一二三四五六七八九])")
 _FROM_NOW = re.compile("until|till|before|rest of|到|至|前|为止")
 """Of a window that begins now: where it ends is said, its start is the clock's and its length what lies between."""
@@ -91,9 +89,7 @@ class Said:
     def __init__(self, text: str) -> None:
         folded = unicodedata.normalize("NFKC", text).casefold()
         self._text = "".join(
-            " " if unicodedata.category(one) == "Cc" else one
-            for one in folded
-            if unicodedata.category(one) != "Cf"
+            " " if unicodedata.category(one) == "Cc" else one for one in folded if unicodedata.category(one) != "Cf"
         )
         self.numbers = set(numbers(self._text))
         if _HALF.search(self._text):
@@ -110,9 +106,7 @@ class Said:
         base = self.numbers | (self._shares() if unit == "ratio" else set())
         magnitudes = [1.0, *self._spoken(_MAGNITUDES)]
         scales = [1.0, *self._spoken(_SCALES.get(unit or "", ()))]
-        yield from (
-            number * magnitude * scale for number in base for magnitude in magnitudes for scale in scales
-        )
+        yield from (number * magnitude * scale for number in base for magnitude in magnitudes for scale in scales)
         if unit == "ratio" and re.search("nine|9|九", self._text):
             yield from (1 - 10**-number for number in self.numbers if number < 10)
 
@@ -121,10 +115,7 @@ class Said:
         for number in self.numbers | self._shares():
             changes = [
                 number,
-                *(
-                    number * scale
-                    for scale in self._spoken((("%|percent|precent|pct|百分|点", 0.01), ("成|折", 0.1)))
-                ),
+                *(number * scale for scale in self._spoken((("%|percent|precent|pct|百分|点", 0.01), ("成|折", 0.1)))),
             ]
             for change in changes:
                 yield from (change, abs(1 - change), 1 + change)

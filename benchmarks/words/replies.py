@@ -45,9 +45,7 @@ def translate(utterance: Utterance, replies: Mapping[str, Answer], catalogue: Ca
     """
     if utterance.id not in replies:
         raise CorpusError(f"{utterance.id}: there is no reply to it in {FOLDER}")
-    info = TranslatorInfo(
-        "llm", model=MODEL, prompt_version=PROMPT_VERSION, prompt_hash=translate_prompt().hash
-    )
+    info = TranslatorInfo("llm", model=MODEL, prompt_version=PROMPT_VERSION, prompt_hash=translate_prompt().hash)
     answer = replies[utterance.id]
     return translate_by(
         utterance.text, catalogue, lambda: read_answer(answer, utterance.text, catalogue).settled(), info

@@ -60,9 +60,7 @@ class Scored:
     @property
     def got(self) -> frozenset[Hashable]:
         """The goals that the answer stands on."""
-        return (
-            frozenset(map(comparable, self.answer.goals)) if self.answer.outcome in SETTLED else frozenset()
-        )
+        return frozenset(map(comparable, self.answer.goals)) if self.answer.outcome in SETTLED else frozenset()
 
     @property
     def asked_too_much(self) -> bool:
@@ -200,9 +198,7 @@ def miss_documents(scored: Iterable[Scored]) -> list[Document]:
 
 def _brief(goal: GoalDocument) -> GoalDocument:
     return {
-        key: value
-        for key, value in goal.items()
-        if value not in (None, False) and (key, value) != ("window", "always")
+        key: value for key, value in goal.items() if value not in (None, False) and (key, value) != ("window", "always")
     }
 
 
@@ -225,8 +221,7 @@ def table(results: Document) -> str:
     """The figures for people."""
     rows = [(name.replace("_", " "), _share(results[name])) for name in HEADLINES]
     rows += [
-        (name.replace("_ms", " ms p50/p99/max"), _times(results[name]))
-        for name in ("translate_ms", "validate_ms")
+        (name.replace("_ms", " ms p50/p99/max"), _times(results[name])) for name in ("translate_ms", "validate_ms")
     ]
     for split in ("by_language", "by_outcome", "by_tag"):
         rows += [("", ""), (f"exact {split.replace('_', ' ')}", "")]

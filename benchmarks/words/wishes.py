@@ -121,9 +121,7 @@ def _optimised(metric: str) -> Op:
 
 
 def _relative(chance: random.Random, catalogue: Catalogue) -> Goal:
-    metric: Metric = chance.choice(
-        ("ttft", "tpot", "e2e", "throughput_tok", "throughput_req", "gpu_util", "cost")
-    )
+    metric: Metric = chance.choice(("ttft", "tpot", "e2e", "throughput_tok", "throughput_req", "gpu_util", "cost"))
     is_raised = metric in HIGHER_IS_BETTER | {"gpu_util"}
     by_delta = metric in LATENCIES and chance.random() < 0.4
     return Relative(
@@ -131,9 +129,7 @@ def _relative(chance: random.Random, catalogue: Catalogue) -> Goal:
         op=">=" if is_raised else "<=",
         evidence=EVIDENCE,
         stat=chance.choice(_STATS) if metric in LATENCIES else None,
-        factor=None
-        if by_delta
-        else chance.choice((1.1, 1.3, 2.0, 6.0) if is_raised else (0.5, 0.7, 0.8, 0.95)),
+        factor=None if by_delta else chance.choice((1.1, 1.3, 2.0, 6.0) if is_raised else (0.5, 0.7, 0.8, 0.95)),
         delta=-chance.choice((0.05, 0.2, 1.5)) if by_delta else None,
         unit="s" if by_delta else None,
         window=_window(chance, catalogue),
@@ -178,9 +174,7 @@ def _precision(chance: random.Random, catalogue: Catalogue) -> Goal:
 
 def _placement(chance: random.Random, catalogue: Catalogue) -> Goal:
     kinds = [f"gpu_type:{kind}" for kind in catalogue.gpu_kinds]
-    selector = chance.choice(
-        [*kinds, "gpu:gpu-1", "gpu:gpu-6", *(f"node:{node}" for node in catalogue.nodes)]
-    )
+    selector = chance.choice([*kinds, "gpu:gpu-1", "gpu:gpu-6", *(f"node:{node}" for node in catalogue.nodes)])
     workloads = (*_WORKLOADS, *(f"tenant:{tenant}" for tenant in catalogue.tenants))
     is_freeze = chance.random() < 0.25
     return Placement(

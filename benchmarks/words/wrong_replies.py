@@ -66,9 +66,7 @@ def run(deployment: Deployment, utterances: Sequence[Utterance], count: int, see
     known = [Reply(one.text, dict(kept[one.id])) for one in utterances if one.id in kept]
     found = list(verdicts(known, count, deployment.catalogue(NOW), seed))
     accepted = [
-        {"change": one.change, "text": one.text, "goals": one.detail}
-        for one in found
-        if one.outcome == "accepted"
+        {"change": one.change, "text": one.text, "goals": one.detail} for one in found if one.outcome == "accepted"
     ]
     return {"count": count, "seed": seed, "ends": summary(found), "accepted": accepted}
 
@@ -104,9 +102,7 @@ def summary(found: Sequence[Verdict]) -> dict[str, dict[str, int]]:
 
 def _judged(change: str, reply: Reply, wrong: Answer, catalogue: Catalogue) -> Verdict:
     try:
-        read = read_answer(
-            parse_answer(json.dumps(wrong, ensure_ascii=False), wire_schema()), reply.text, catalogue
-        )
+        read = read_answer(parse_answer(json.dumps(wrong, ensure_ascii=False), wire_schema()), reply.text, catalogue)
         draft = read.settled()
     except ExtractionError as error:
         return Verdict(change, reply.text, "refused", str(error))

@@ -25,7 +25,7 @@ from intent.followups.talk import (
     NOT_UNDERSTOOD,
     Amendment,
     Entries,
-    Entry,
+    GoalEntry,
     Mode,
     ReadBack,
     Talk,
@@ -57,7 +57,9 @@ OPEN = "follow_up_open"
 
 
 def followed(talk: Talk, llm: LlmSettings) -> Amendment:
-    """The version that the LLM's answer comes to; as it was, with a question, where the follow-up leaves something open.
+    """The version that the LLM's answer comes to.
+
+    As it was, with a question, where the follow-up leaves something open.
 
     Raises:
         ExtractionError: it gave no usable answer.
@@ -74,28 +76,28 @@ def followed(talk: Talk, llm: LlmSettings) -> Amendment:
     entries = [entry for place, entry in enumerate(talk.entries) if place not in gone]
     for place, goal in enumerate(found.draft.goals):
         notes = tuple(
-            (one.pointer.rpartition("/")[2], one.text)
-            for one in found.draft.assumptions
-            if one.pointer.startswith(f"/goals/{place}/")
+            (assumption.pointer.rpartition("/")[2], assumption.text)
+            for assumption in found.draft.assumptions
+            if assumption.pointer.startswith(f"/goals/{place}/")
         )
-        entries.append(Entry(goal, notes, found.replaced[place]))
-    said = [one for one in found.draft.findings if one.code != OPEN]
-    amendment = talk.next(entries, (*orders, *said), found.draft.language)
+        entries.append(GoalEntry(goal, notes, found.replaced[place]))
+    findings = [finding for finding in found.draft.findings if finding.code != OPEN]
+    amendment = talk.next(entries, (*orders, *findings), found.draft.language)
     return replace(amendment, intent=replace(amendment.intent, translator=translator(llm)))
 
 
-def chosen(previous: Intent, said: str) -> str:
+def chosen(previous: Intent, text: str) -> str:
     """What is said; of a question that a follow-up left, the option with the number that is said."""
     if not asks_about_follow_up(previous):
-        return said
+        return text
     question = previous.questions[0]
-    number = number_said(said, len(question.options))
-    return question.stands_for(number - 1) if number is not None and number <= len(question.options) else said
+    number = number_said(text, len(question.options))
+    return question.stands_for(number - 1) if number is not None and number <= len(question.options) else text
 
 
 def asks_about_follow_up(previous: Intent) -> bool:
     """Whether the open question is about a follow-up that an LLM read."""
-    return bool(previous.questions) and any(one.code == OPEN for one in previous.findings)
+    return bool(previous.questions) and any(finding.code == OPEN for finding in previous.findings)
 
 
 def _asked(talk: Talk, draft: Draft, orders: tuple[Finding, ...]) -> Intent:
@@ -107,13 +109,15 @@ def _asked(talk: Talk, draft: Draft, orders: tuple[Finding, ...]) -> Intent:
     texts = {text: say for text, say in zip(made, question.options, strict=True) if text} | {nothing: nothing}
     texts |= {talk.said: talk.said} if len(texts) == 1 else {}
     offered = list(texts)[:4]
-    asked = Question(question.text, tuple(texts[one] for one in offered), texts[offered[0]], tuple(offered))
+    clarification = Question(
+        question.text, tuple(texts[option] for option in offered), texts[offered[0]], tuple(offered)
+    )
     return replace(
         talk.previous,
         text=f"{talk.previous.text}\n{talk.said}",
-        questions=(asked,),
+        questions=(clarification,),
         findings=tuple(
-            dict.fromkeys((*orders_in(talk.previous), *orders, Finding(OPEN, "/text", asked.text, talk.said)))
+            dict.fromkeys((*orders_in(talk.previous), *orders, Finding(OPEN, "/text", clarification.text, talk.said)))
         ),
         outcome=Outcome.CLARIFY,
     )
@@ -182,7 +186,7 @@ def _answer(talk: Talk, question: Question) -> Amendment | None:
         place: int | None = number - 1
     else:
         found = (answered(text, question, talk.catalogue) for text in (talk.said, talk.follow.text))
-        place = next((one for one in found if one is not None), None)
+        place = next((position for position in found if position is not None), None)
     if place is None:
         return None
     meant = question.stands_for(place)
@@ -205,10 +209,8 @@ def _whole(talk: Talk, fresh: Intent, mode: Mode, kept: tuple[Finding, ...]) -> 
     entries = [replace(entry, origin=None) for entry in entries_of(fresh)]
     for alike in (same_subject, is_alike) if mode == "answer" else (same_subject,):
         for place, entry in enumerate(entries):
-            taken = {one.origin for one in entries}
-            matches = (
-                n for n, old in enumerate(talk.entries) if n not in taken and alike(entry.goal, old.goal)
-            )
+            taken = {entry.origin for entry in entries}
+            matches = (n for n, old in enumerate(talk.entries) if n not in taken and alike(entry.goal, old.goal))
             if entry.origin is None:
                 entries[place] = replace(entry, origin=next(matches, None))
     findings = tuple(dict.fromkeys((*kept, *fresh.findings)))
@@ -253,22 +255,20 @@ def _merged(talk: Talk) -> Amendment:
 
 def _is_there(talk: Talk, reading: Intent) -> bool:
     """Whether one of these goals is about what an old one is about."""
-    return any(is_alike(goal, one.goal) for goal in reading.goals for one in talk.entries)
+    return any(is_alike(goal, entry.goal) for goal in reading.goals for entry in talk.entries)
 
 
 def _said(talk: Talk, reading: Intent) -> Amendment:
     """Whole goals, each in the place of the one with its subject, or beside the others."""
-    entries: list[Entry] = list(talk.entries)
+    entries: list[GoalEntry] = list(talk.entries)
     for entry in entries_of(reading):
-        open_places = [n for n, one in enumerate(entries) if one in talk.entries and talk.has_old(one.goal)]
+        open_places = [n for n, entry in enumerate(entries) if entry in talk.entries and talk.has_old(entry.goal)]
         places = _targets(talk, entry, {n: entries[n] for n in open_places})
         points_back = talk.follow.way is Way.CHANGE
         if len(places) > 1 or (points_back and not places):
             if len(reading.goals) > 1 or not open_places:
                 return talk.lost()
-            versions = [
-                _with(entries, n, _succeeding(entry, entries[n], talk)) for n in places or open_places
-            ]
+            versions = [_with(entries, n, _succeeding(entry, entries[n], talk)) for n in places or open_places]
             return talk.asked(versions, orders_in(reading))
         if talk.follow.old is not None and not places:
             return talk.lost()
@@ -276,20 +276,25 @@ def _said(talk: Talk, reading: Intent) -> Amendment:
             entries[places[0]] = _succeeding(entry, entries[places[0]], talk)
         else:
             entries.append(replace(entry, origin=None))
-    findings = tuple(one for one in reading.findings if one.pointer == "/text")
+    findings = tuple(finding for finding in reading.findings if finding.pointer == "/text")
     return talk.next(entries, findings, reading.language)
 
 
-def _targets(talk: Talk, entry: Entry, entries: Mapping[int, Entry]) -> list[int]:
-    """Places of the goals that a whole goal could be about: of its very subject, else of one that it leaves open."""
-    exact = [n for n, one in entries.items() if same_subject(entry.goal, one.goal)]
+def _targets(talk: Talk, entry: GoalEntry, entries: Mapping[int, GoalEntry]) -> list[int]:
+    """Places of the goals that a whole goal could be about.
+
+    Of its very subject, else of one that it leaves open.
+    """
+    exact = [n for n, old_entry in entries.items() if same_subject(entry.goal, old_entry.goal)]
     if exact or talk.follow.way is Way.ALSO:
         return exact
     left = _left_open(entry, talk)
-    return [n for n, one in entries.items() if same_subject(filled(entry.goal, left, one.goal), one.goal)]
+    return [
+        n for n, old_entry in entries.items() if same_subject(filled(entry.goal, left, old_entry.goal), old_entry.goal)
+    ]
 
 
-def _left_open(entry: Entry, talk: Talk) -> set[str]:
+def _left_open(entry: GoalEntry, talk: Talk) -> set[str]:
     """The slots that a goal did not say: defaults, and where a goal is pointed at also whom it is for."""
     left = {slot for slot, _ in entry.notes} & {"stat", "window", "op"}
     if talk.follow.way in {Way.EDIT, Way.CHANGE} or talk.follow.old:
@@ -297,17 +302,17 @@ def _left_open(entry: Entry, talk: Talk) -> set[str]:
     return left
 
 
-def _succeeding(entry: Entry, old: Entry, talk: Talk) -> Entry:
+def _succeeding(entry: GoalEntry, old: GoalEntry, talk: Talk) -> GoalEntry:
     """A goal in the place of an old one: what it leaves open is as before."""
     left = _left_open(entry, talk)
     if not same_subject(filled(entry.goal, left, old.goal), old.goal):
         return replace(entry, origin=old.origin)
     notes = (
-        *(one for one in entry.notes if one[0] not in left),
-        *(one for one in old.notes if one[0] in left),
+        *(note for note in entry.notes if note[0] not in left),
+        *(note for note in old.notes if note[0] in left),
     )
     goal = filled(entry.goal, left, old.goal)
-    return Entry(goal, notes, old.origin)
+    return GoalEntry(goal, notes, old.origin)
 
 
 def _put(talk: Talk, reading: Intent) -> Amendment:
@@ -323,9 +328,7 @@ def _put(talk: Talk, reading: Intent) -> Amendment:
         fitting = {n: goal for n, goal in fitting.items() if not _is_optimum(goal)}
         same = {n: goal for n, goal in fitting.items() if _differs_in_value(goal, talk.entries[n].goal)}
         fitting = same or fitting
-    versions = [
-        _with(talk.entries, n, _changed(talk, talk.entries[n], goal, fragment)) for n, goal in fitting.items()
-    ]
+    versions = [_with(talk.entries, n, _changed(talk, talk.entries[n], goal, fragment)) for n, goal in fitting.items()]
     if len(versions) == 1:
         return talk.next(versions[0], orders_in(reading))
     if versions:
@@ -347,9 +350,9 @@ def _asked_first(talk: Talk, reading: Intent) -> Amendment:
     (question, *_) = reading.questions
     readings = {text: translate(text, talk.catalogue) for text in question.texts or question.options}
     ends = [
-        _said(replace(talk, said=option), one)
-        for option, one in readings.items()
-        if one.goals and not one.questions
+        _said(replace(talk, said=option), reading)
+        for option, reading in readings.items()
+        if reading.goals and not reading.questions
     ]
     versions = [entries_of(end.intent) for end in ends if end.diff]
     return talk.question(versions, question.text, orders_in(reading))
@@ -363,22 +366,28 @@ def _fragment(talk: Talk) -> Fragment:
     return Fragment.of(text.strip(), talk.catalogue)
 
 
-def _changed(talk: Talk, entry: Entry, goal: Goal, fragment: Fragment) -> Entry:
-    """An old goal with new slots, which are no defaults any more; the unit is one if it was not said again."""
+def _changed(talk: Talk, entry: GoalEntry, goal: Goal, fragment: Fragment) -> GoalEntry:
+    """An old goal with new slots, which are no defaults any more.
+
+    The unit is one if it was not said again.
+    """
     slots = {slot for slot, _ in entry.notes if getattr(goal, slot, None) == getattr(entry.goal, slot, None)}
-    notes = tuple(one for one in entry.notes if one[0] in slots)
+    notes = tuple(note for note in entry.notes if note[0] in slots)
     if fragment.has_bare_number and getattr(goal, "unit", None) not in {None, "gpus"}:
         notes = (*notes, ("unit", say(talk.previous.language, "unit_as_before")))
-    return Entry(replace(goal, evidence=talk.said), notes, entry.origin)
+    return GoalEntry(replace(goal, evidence=talk.said), notes, entry.origin)
 
 
 def _copied(talk: Talk, reading: Intent | None = None) -> Amendment:
-    """The same for somebody else or at another time: a copy of the goal that is meant, or of all without a number."""
+    """The same for somebody else or at another time.
+
+    A copy of the goal that is meant, or of all without a number.
+    """
     fragment = _fragment(talk)
-    copies: list[Entry] = []
+    copies: list[GoalEntry] = []
     for entry in talk.entries:
         goal = put_into(entry.goal, fragment, talk.catalogue, talk.phrase, copied=True)
-        if goal is not None and not any(same_wish(goal, one.goal) for one in copies):
+        if goal is not None and not any(same_wish(goal, copy.goal) for copy in copies):
             copies.append(replace(_changed(talk, entry, goal, fragment), origin=None))
     if not copies:
         return talk.lost()
@@ -388,26 +397,27 @@ def _copied(talk: Talk, reading: Intent | None = None) -> Amendment:
     return talk.next(_beside(talk.entries, copies), orders_in(reading))
 
 
-def _beside(entries: Entries, more: Entries) -> list[Entry]:
+def _beside(entries: Entries, more: Entries) -> list[GoalEntry]:
     """Goals beside the others, or in the place of the one with their subject."""
     result = list(entries)
     for entry in more:
-        place = next((n for n, one in enumerate(result) if same_subject(one.goal, entry.goal)), len(result))
-        result[place : place + 1] = [
-            replace(entry, origin=result[place].origin if place < len(result) else None)
-        ]
+        place = next((n for n, before in enumerate(result) if same_subject(before.goal, entry.goal)), len(result))
+        result[place : place + 1] = [replace(entry, origin=result[place].origin if place < len(result) else None)]
     return result
 
 
 def _dropped(talk: Talk) -> Amendment | None:
-    """Without the goal that is named; None where the words do not name goals but say what to bring them to."""
+    """Without the goal that is named.
+
+    None where the words do not name goals but say what to bring them to.
+    """
     if cue(talk.follow.text, "everything"):
         return talk.next([])
     rest, named = without(talk.follow.text, "goal_noun")
-    if not named and any(one.kind in _BOUNDS for one in tokenize(rest, talk.catalogue)):
+    if not named and any(token.kind in _BOUNDS for token in tokenize(rest, talk.catalogue)):
         return None
     places = [place for place, entry in enumerate(talk.entries) if talk.names(entry.goal, rest)]
-    left = [[one for n, one in enumerate(talk.entries) if n != place] for place in places]
+    left = [[entry for n, entry in enumerate(talk.entries) if n != place] for place in places]
     parts = _PARTS if named else {**_PARTS, **_WHOM}
     kinds = talk.kinds(rest)
     if places and kinds and kinds <= parts.keys():
@@ -419,11 +429,11 @@ def _dropped(talk: Talk) -> Amendment | None:
     return talk.next(left[0]) if left else talk.lost()
 
 
-def _opened(entry: Entry, slots: Collection[str]) -> Entry:
+def _opened(entry: GoalEntry, slots: Collection[str]) -> GoalEntry:
     """A goal that does not say for whom and when any more; a statistic it must have."""
     unsaid = {slot: value for slot, value in _UNSAID.items() if slot in slots and hasattr(entry.goal, slot)}
     return replace(entry, goal=replace(entry.goal, **unsaid))
 
 
-def _with(entries: Entries, place: int, entry: Entry) -> list[Entry]:
+def _with(entries: Entries, place: int, entry: GoalEntry) -> list[GoalEntry]:
     return [*entries[:place], entry, *entries[place + 1 :]]

@@ -26,7 +26,7 @@ from intent.models import (
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.rules.lexicon import split
 from intent.rules.phrasing import tokenize
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 from intent.tables import table
 from intent.translate import translate
 
@@ -46,7 +46,7 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FollowUp:
+class ParsedFollowUp:
     """A follow-up without its cues."""
 
     way: Way
@@ -72,7 +72,7 @@ def say(language: Language, key: str, **facts: object) -> str:
     return str(_data()["messages"][key][language]).format(**facts)
 
 
-def follow_up(text: str) -> FollowUp:
+def follow_up(text: str) -> ParsedFollowUp:
     """The cues of a text; a text without any says a goal."""
     text = text.strip()
     text, old = _without_old(text)
@@ -80,8 +80,8 @@ def follow_up(text: str) -> FollowUp:
     for way in (Way.DROP, Way.SAME, Way.ALSO, Way.CHANGE, Way.EDIT):
         rest, found = without(text, way)
         if found:
-            return FollowUp(way, without(rest, "also")[0] if way is Way.SAME else rest, old, replaces)
-    return FollowUp(Way.SAY, text, old, replaces)
+            return ParsedFollowUp(way, without(rest, "also")[0] if way is Way.SAME else rest, old, replaces)
+    return ParsedFollowUp(Way.SAY, text, old, replaces)
 
 
 def without(text: str, name: str) -> tuple[str, bool]:
@@ -113,10 +113,10 @@ _SIDES = {"<=": "upper", ">=": "lower", "minimize": "best", "maximize": "best"}
 """A bound from above, one from below and an optimisation may stand side by side; ``==`` takes the place of each."""
 
 
-def same_subject(one: Goal, other: Goal) -> bool:
+def same_subject(goal: Goal, other: Goal) -> bool:
     """Whether one of them takes the other's place."""
-    sides = {_SIDES.get(getattr(goal, "op", "=="), "any") for goal in (one, other)}
-    return subject(one) == subject(other) and (len(sides) == 1 or "any" in sides)
+    sides = {_SIDES.get(getattr(goal, "op", "=="), "any") for goal in (goal, other)}
+    return subject(goal) == subject(other) and (len(sides) == 1 or "any" in sides)
 
 
 def subject(goal: Goal) -> tuple[Any, ...]:
@@ -139,29 +139,27 @@ def subject(goal: Goal) -> tuple[Any, ...]:
     return (goal.type, goal.window, *about)
 
 
-def is_alike(one: Goal, other: Goal) -> bool:
+def is_alike(goal: Goal, other: Goal) -> bool:
     """Whether one goal could have become the other: the same kind of wish about the same thing."""
     slots = ("type", "metric", "key", "selector", "higher")
-    return all(getattr(one, slot, None) == getattr(other, slot, None) for slot in slots)
+    return all(getattr(goal, slot, None) == getattr(other, slot, None) for slot in slots)
 
 
 def filled(goal: Goal, slots: Collection[str], source: Goal) -> Goal:
     """A goal with these slots taken from another one, where both have them."""
-    common = {one.name for one in fields(goal)} & {one.name for one in fields(source)} & set(slots)
+    common = {field.name for field in fields(goal)} & {field.name for field in fields(source)} & set(slots)
     return replace(goal, **{slot: getattr(source, slot) for slot in common})
 
 
-def same_wish(one: Goal, other: Goal) -> bool:
+def same_wish(goal: Goal, other: Goal) -> bool:
     """Whether two goals say the same, in whatever words."""
-    return replace(one, evidence="") == replace(other, evidence="")
+    return replace(goal, evidence="") == replace(other, evidence="")
 
 
 def is_called(goal: Goal, metric: str) -> bool:
     """Whether a goal is about a metric, or one of those that go by a common name."""
     own = getattr(goal, "metric", None)
-    return {ANY_LATENCY: own in LATENCIES, ANY_THROUGHPUT: str(own).startswith("throughput")}.get(
-        metric, own == metric
-    )
+    return {ANY_LATENCY: own in LATENCIES, ANY_THROUGHPUT: str(own).startswith("throughput")}.get(metric, own == metric)
 
 
 _NUMBERS = {"一": 1, "二": 2, "三": 3, "四": 4, "first": 1, "second": 2, "third": 3, "fourth": 4}
@@ -169,7 +167,10 @@ _SILENT_ANSWERS = frozenset({Kind.FILLER, Kind.JOIN, Kind.STOP})
 
 
 def answered(text: str, question: Question, catalogue: Catalogue) -> int | None:
-    """The place of the option that an answer means: the default for yes, else by what it says or makes of the text."""
+    """The place of the option that an answer means.
+
+    The default for yes, else by what it says or makes of the text.
+    """
     if _YES.fullmatch(fold(text).text.strip(" .!,，。！")):
         return question.options.index(question.default)
     found = option_said(text, question.options, catalogue)
@@ -189,10 +190,13 @@ def number_said(text: str, count: int) -> int | None:
 
 
 def option_said(text: str, options: Sequence[str], catalogue: Catalogue) -> int | None:
-    """The place of the one option that holds all the answer says, in its words or others; None if none does, or several."""
-    words, said = _words(text), _said(text, catalogue)
+    """The place of the one option that holds all the answer says, in its words or others.
+
+    None if none does, or several.
+    """
+    words, matching = _words(text), _said(text, catalogue)
     same = [n for n, option in enumerate(options) if _words(option) == words]
-    meant = [n for n, option in enumerate(options) if said and said <= _meanings(option, catalogue)]
+    meant = [n for n, option in enumerate(options) if matching and matching <= _meanings(option, catalogue)]
     worded = [n for n, option in enumerate(options) if words and set(words) <= set(_words(option))]
     return next((found[0] for found in (same, meant, worded) if len(found) == 1), None)
 
@@ -210,7 +214,7 @@ def _meanings(text: str, catalogue: Catalogue) -> set[tuple[Kind, str]]:
     """What the words mean, whatever language they are in; a number also means its unit."""
     tokens = [token for token in tokenize(text, catalogue) if token.kind not in _SILENT_ANSWERS]
     units = {
-        (Kind.UNIT, repr((one.value.unit, one.value.factor))) for one in tokens if one.kind is Kind.QUANTITY
+        (Kind.UNIT, repr((token.value.unit, token.value.factor))) for token in tokens if token.kind is Kind.QUANTITY
     }
     return {(token.kind, repr(token.value)) for token in tokens} | units
 
@@ -245,7 +249,7 @@ class Fragment:
     """Words that say some slots of a goal."""
 
     text: str
-    tokens: tuple[Token, ...]
+    tokens: tuple[TextToken, ...]
 
     @classmethod
     def of(cls, text: str, catalogue: Catalogue) -> "Fragment":
@@ -254,17 +258,17 @@ class Fragment:
 
     def first(self, kind: Kind) -> str | None:
         """The words of its first token of a kind."""
-        return next((self.text[one.start : one.end] for one in self.tokens if one.kind is kind), None)
+        return next((self.text[token.start : token.end] for token in self.tokens if token.kind is kind), None)
 
     def says(self, kind: Kind) -> bool:
         """Whether it has a token of a kind."""
-        return any(one.kind is kind for one in self.tokens)
+        return any(token.kind is kind for token in self.tokens)
 
     @property
     def is_one(self) -> bool:
         """Whether it says nothing but slots of a goal, each once."""
-        slots = [one.kind for one in self.tokens if one.kind in SLOTS]
-        rest = {one.kind for one in self.tokens} - set(SLOTS)
+        slots = [token.kind for token in self.tokens if token.kind in SLOTS]
+        rest = {token.kind for token in self.tokens} - set(SLOTS)
         return bool(slots) and len(set(slots)) == len(slots) and rest <= set(_SILENT)
 
     @property
@@ -274,7 +278,7 @@ class Fragment:
 
     def without(self, *kinds: Kind) -> str:
         """Its words without those of these kinds."""
-        return _cut(self.text, (one for one in self.tokens if one.kind in kinds))
+        return _cut(self.text, (token for token in self.tokens if token.kind in kinds))
 
 
 def put_into(
@@ -285,7 +289,7 @@ def put_into(
     A metric in the fragment names the goal that is meant, or in a copy the metric of the copy.
     """
     kinds = [kind for kind in SLOTS if fragment.says(kind) and (copied or kind is not Kind.METRIC)]
-    named = copied or all(is_called(goal, one.value) for one in fragment.tokens if one.kind is Kind.METRIC)
+    named = copied or all(is_called(goal, token.value) for token in fragment.tokens if token.kind is Kind.METRIC)
     if not (kinds and named and fragment.is_one):
         return None
     clause = Fragment.of(phrase(_open(goal, kinds)), catalogue)
@@ -294,7 +298,7 @@ def put_into(
     slots = {slot for kind in kinds for slot in SLOTS[kind]}
     texts = (f"{edited} {rest}", f"{rest} {edited}") if rest else (edited,)
     found = (_read(text, goal, slots, catalogue) for text in texts)
-    return next((one for one in found if one is not None), None)
+    return next((goal for goal in found if goal is not None), None)
 
 
 def _open(goal: Goal, kinds: Sequence[Kind]) -> Goal:
@@ -307,25 +311,27 @@ def _edited(clause: Fragment, fragment: Fragment, kinds: Sequence[Kind]) -> str:
     """The clause with the fragment's words in the places of its own; a window it says anew is cut out."""
     text = clause.text
     for token in reversed(clause.tokens):
-        said = fragment.first(token.kind)
-        if said is None:
+        value = fragment.first(token.kind)
+        if value is None:
             continue
-        if token.kind in kinds and token is next(one for one in clause.tokens if one.kind is token.kind):
+        if token.kind in kinds and token is next(
+            other_token for other_token in clause.tokens if other_token.kind is token.kind
+        ):
             own = text[token.start : token.end]
-            text = text[: token.start] + _with_unit(said, own) + text[token.end :]
+            text = text[: token.start] + _with_unit(value, own) + text[token.end :]
         elif token.kind is Kind.WINDOW:
             text = text[: token.start] + text[token.end :]
     missing = None if clause.says(Kind.STAT) else fragment.first(Kind.STAT)
     return f"{missing or ''} {text}".strip(" ,，、")
 
 
-def _with_unit(said: str, own: str) -> str:
+def _with_unit(text: str, own: str) -> str:
     """A bare number takes the unit of the one in whose place it comes."""
-    return _NUMBER.sub(said, own, count=1) if _NUMBER.fullmatch(said) else said
+    return _NUMBER.sub(text, own, count=1) if _NUMBER.fullmatch(text) else text
 
 
-def _cut(text: str, tokens: Iterable[Token]) -> str:
-    for token in sorted(tokens, key=lambda one: -one.start):
+def _cut(text: str, tokens: Iterable[TextToken]) -> str:
+    for token in sorted(tokens, key=lambda token: -token.start):
         text = f"{text[: token.start]} {text[token.end :]}"
     return text
 
@@ -337,5 +343,5 @@ def _read(text: str, goal: Goal, slots: set[str], catalogue: Catalogue) -> Goal 
         return None
     read = intent.goals[0]
     result = filled(goal, slots, read)
-    left = [one for one in VALUES if one not in slots]  # a read-back has twelve digits
+    left = [slot for slot in VALUES if slot not in slots]  # a read-back has twelve digits
     return result if same_wish(result, filled(read, left, goal)) else None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from intent.followups.fragments import FollowUp, is_called, same_wish, say
+from intent.followups.fragments import ParsedFollowUp, is_called, same_wish, say
 from intent.messages import Language
 from intent.messages import say as say_in
 from intent.models import (
@@ -20,7 +20,7 @@ from intent.models import (
 )
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.rules.phrasing import tokenize
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 from intent.translate import translate
 
 Mode = Literal["merge", "replace", "answer"]
@@ -28,8 +28,11 @@ Mode = Literal["merge", "replace", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What became of one goal; the pointer is into the new version, for a removed goal into the one before."""
+class GoalChange:
+    """What became of one goal.
+
+    The pointer is into the new version, for a removed goal into the one before.
+    """
 
     change: Literal["added", "changed", "removed"]
     pointer: str
@@ -39,15 +42,18 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """A new version of an intent and what is different; without a difference its findings or its question say why."""
+    """A new version of an intent and what is different.
+
+    Without a difference its findings or its question say why.
+    """
 
     intent: Intent
-    diff: tuple[Change, ...]
+    diff: tuple[GoalChange, ...]
     mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GoalEntry:
     """A goal with its assumptions (slot, words), and its place in the version before."""
 
     goal: Goal
@@ -55,17 +61,17 @@ class Entry:
     origin: int | None = None
 
 
-def entries_of(intent: Intent) -> tuple[Entry, ...]:
+def entries_of(intent: Intent) -> tuple[GoalEntry, ...]:
     """The goals of an intent, each at its place."""
     notes: list[list[tuple[str, str]]] = [[] for _ in intent.goals]
     for assumption in intent.assumptions:
         _, root, place, slot = (*assumption.pointer.split("/", 3), "", "", "")[:4]
         if root == "goals" and place.isdigit() and int(place) < len(notes):
             notes[int(place)].append((slot, assumption.text))
-    return tuple(Entry(goal, tuple(notes[n]), n) for n, goal in enumerate(intent.goals))
+    return tuple(GoalEntry(goal, tuple(notes[n]), n) for n, goal in enumerate(intent.goals))
 
 
-def version(previous: Intent, entries: Sequence[Entry], base: Intent, mode: Mode) -> Amendment:
+def version(previous: Intent, entries: Sequence[GoalEntry], base: Intent, mode: Mode) -> Amendment:
     """The intent of these goals, those of the version before first, and what is different."""
     ordered = sorted(entries, key=lambda entry: len(previous.goals) if entry.origin is None else entry.origin)
     notes = [
@@ -78,15 +84,15 @@ def version(previous: Intent, entries: Sequence[Entry], base: Intent, mode: Mode
     return Amendment(replace(intent, outcome=intent.understood), _difference(previous.goals, ordered), mode)
 
 
-def _difference(before: Sequence[Goal], entries: Sequence[Entry]) -> tuple[Change, ...]:
+def _difference(before: Sequence[Goal], entries: Sequence[GoalEntry]) -> tuple[GoalChange, ...]:
     kept = {entry.origin for entry in entries}
-    removed = [Change("removed", f"/goals/{n}", goal, None) for n, goal in enumerate(before) if n not in kept]
+    removed = [GoalChange("removed", f"/goals/{n}", goal, None) for n, goal in enumerate(before) if n not in kept]
     others = []
     for place, entry in enumerate(entries):
         if entry.origin is None:
-            others.append(Change("added", f"/goals/{place}", None, entry.goal))
+            others.append(GoalChange("added", f"/goals/{place}", None, entry.goal))
         elif not same_wish(before[entry.origin], entry.goal):
-            others.append(Change("changed", f"/goals/{place}", before[entry.origin], entry.goal))
+            others.append(GoalChange("changed", f"/goals/{place}", before[entry.origin], entry.goal))
     return (*removed, *others)
 
 
@@ -97,7 +103,7 @@ _ORDERS = "injection_suspected"
 
 ReadBack = Callable[[Intent], str]
 """An intent's goals as a text that the rules read to the same goals."""
-Entries = Sequence[Entry]
+Entries = Sequence[GoalEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +112,10 @@ class Talk:
 
     previous: Intent
     said: str
-    follow: FollowUp
+    follow: ParsedFollowUp
     catalogue: Catalogue
     read_back: ReadBack
-    entries: tuple[Entry, ...] = field(default=())
+    entries: tuple[GoalEntry, ...] = field(default=())
     llm: LlmSettings | None = None
     """What reads whole texts, and says what a follow-up changes."""
 
@@ -126,20 +132,20 @@ class Talk:
     def meanings(self, goal: Goal) -> set[tuple[Kind, str]]:
         """What a goal can be called by: the words it came from, and those of its clause."""
         words = (goal.evidence, self.phrase(goal))
-        tokens = [one for text in words for one in tokenize(text, self.catalogue)]
+        tokens = [token for text in words for token in tokenize(text, self.catalogue)]
         common = [name for name in (ANY_LATENCY, ANY_THROUGHPUT) if is_called(goal, name)]
-        return {(one.kind, _meaning(one)) for one in tokens} | {(Kind.METRIC, repr(name)) for name in common}
+        return {(token.kind, _meaning(token)) for token in tokens} | {(Kind.METRIC, repr(name)) for name in common}
 
     def names(self, goal: Goal, words: str) -> bool:
         """Whether all of these words say something of a goal; a bare number is one in any unit."""
-        tokens = [one for one in tokenize(words, self.catalogue) if one.kind not in _SILENT]
+        tokens = [token for token in tokenize(words, self.catalogue) if token.kind not in _SILENT]
         own = self.meanings(goal)
         own |= {(kind, value.partition(" ")[0]) for kind, value in own if kind is Kind.QUANTITY}
-        return all((one.kind, _meaning(one)) in own for one in tokens)
+        return all((token.kind, _meaning(token)) in own for token in tokens)
 
     def kinds(self, words: str) -> set[Kind]:
         """What words say, without those that say nothing."""
-        return {one.kind for one in tokenize(words, self.catalogue)} - _SILENT
+        return {token.kind for token in tokenize(words, self.catalogue)} - _SILENT
 
     def has_old(self, goal: Goal) -> bool:
         """Whether a goal has the value that ``instead of`` names."""
@@ -163,13 +169,14 @@ class Talk:
         """Nothing changes: the words cannot be tied to a goal."""
         return self.refused(NOT_UNDERSTOOD, "not_understood" if self.entries else "no_goal")
 
-    def next(
-        self, entries: Entries, found: tuple[Finding, ...] = (), language: Language | None = None
-    ) -> Amendment:
-        """The version with these goals; a question that is open stays so, unless it was about a follow-up or all there was."""
+    def next(self, entries: Entries, found: tuple[Finding, ...] = (), language: Language | None = None) -> Amendment:
+        """The version with these goals.
+
+        A question that is open stays so, unless it was about a follow-up or all there was.
+        """
         previous = self.previous
         waits = self.waits and bool(entries)
-        kept = [one for one in previous.findings if one.pointer == "/text"] if waits else []
+        kept = [finding for finding in previous.findings if finding.pointer == "/text"] if waits else []
         if not entries:
             found = (*found, Finding("withdrawn", "/text", say(previous.language, "withdrawn")))
         base = replace(
@@ -186,12 +193,10 @@ class Talk:
     @property
     def waits(self) -> bool:
         """Whether a question about the words before, not about a follow-up, waits beside goals."""
-        about_follow_up = any(one.code == AMBIGUOUS for one in self.previous.findings)
+        about_follow_up = any(finding.code == AMBIGUOUS for finding in self.previous.findings)
         return bool(self.previous.questions and self.previous.goals) and not about_follow_up
 
-    def asked(
-        self, alternatives: Iterable[Entries], found: tuple[Finding, ...], key: str = "which_goal"
-    ) -> Amendment:
+    def asked(self, alternatives: Iterable[Entries], found: tuple[Finding, ...], key: str = "which_goal") -> Amendment:
         """The goals as they are, and the question which of these versions was meant."""
         return self.question(alternatives, say(self.previous.language, key, said=self.said), found)
 
@@ -207,7 +212,7 @@ class Talk:
         if len(texts) == 1 and (as_before := self._complete(self.entries)) is not None:
             texts.setdefault(as_before, say_in("intent", self.previous.language, "nothing"))
         offered = list(texts)[:4]
-        sayings = tuple(texts[one] for one in offered)
+        sayings = tuple(texts[option] for option in offered)
         if len(offered) < 2:
             return self.lost()
         finding = Finding(AMBIGUOUS, "/text", words, self.said, sayings[0])
@@ -223,10 +228,8 @@ class Talk:
     def _difference(self, entries: Entries) -> str | None:
         """What these goals have that the intent has not, in words; None where nothing is new."""
         known = [entry.goal for entry in self.entries]
-        new = tuple(entry.goal for entry in entries if not any(same_wish(entry.goal, one) for one in known))
-        return (
-            self.read_back(replace(self.previous, goals=new, assumptions=(), set_aside=())) if new else None
-        )
+        new = tuple(entry.goal for entry in entries if not any(same_wish(entry.goal, goal) for goal in known))
+        return self.read_back(replace(self.previous, goals=new, assumptions=(), set_aside=())) if new else None
 
     def _complete(self, entries: Entries) -> str | None:
         """The text of these goals, if the rules read it so."""
@@ -240,11 +243,11 @@ class Talk:
 _SILENT = frozenset({Kind.FILLER, Kind.STOP, Kind.JOIN, Kind.LIST, Kind.AUDIENCE, Kind.TO})
 
 
-def _meaning(token: Token) -> str:
+def _meaning(token: TextToken) -> str:
     """A token's value in one spelling; a quantity's number comes first."""
     if token.kind is Kind.QUANTITY:
-        said = token.value
-        return f"{said.number:g} {said.unit} {said.factor:g}" if said.unit else f"{said.number:g}"
+        meaning = token.value
+        return f"{meaning.number:g} {meaning.unit} {meaning.factor:g}" if meaning.unit else f"{meaning.number:g}"
     return repr(token.value)
 
 
@@ -258,12 +261,12 @@ def translator(previous: Intent) -> TranslatorInfo:
 
 def orders_in(*intents: Intent) -> tuple[Finding, ...]:
     """Findings that need a person; they stay with the intent."""
-    return tuple(dict.fromkeys(one for intent in intents for one in intent.findings if one.code == _ORDERS))
+    return tuple(dict.fromkeys(finding for intent in intents for finding in intent.findings if finding.code == _ORDERS))
 
 
-def _evident(entries: Entries, text: str, said: str) -> list[Entry]:
+def _evident(entries: Entries, text: str, words: str) -> list[GoalEntry]:
     """Evidence stands in the text, word for word."""
     return [
-        entry if entry.goal.evidence in text else replace(entry, goal=replace(entry.goal, evidence=said))
+        entry if entry.goal.evidence in text else replace(entry, goal=replace(entry.goal, evidence=words))
         for entry in entries
     ]

@@ -11,7 +11,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from intent.errors import ExtractionError, Failure, Problem
+from intent.errors import AnswerProblem, ExtractionError, Failure
 from intent.llm.quotes import parse_answer, unusable
 from intent.models import Catalogue, LlmSettings
 
@@ -69,7 +69,10 @@ def within(settings: LlmSettings, ask: Callable[[threading.Event], T]) -> T:
 
 @contextmanager
 def http_client(given_up: threading.Event) -> Iterator[Any]:
-    """A client that follows no redirect, takes no compressed or endless answer, and stops when it is given up."""
+    """An HTTP client for one question: no redirects, no compressed answers.
+
+    An answer without end is cut off; a client that was given up stops.
+    """
     import openai
 
     def send(request: Any) -> None:
@@ -79,9 +82,7 @@ def http_client(given_up: threading.Event) -> Iterator[Any]:
     def receive(response: Any) -> None:
         _read(response, given_up)
 
-    client = openai.DefaultHttpxClient(
-        follow_redirects=False, event_hooks={"request": [send], "response": [receive]}
-    )
+    client = openai.DefaultHttpxClient(follow_redirects=False, event_hooks={"request": [send], "response": [receive]})
     with client:
         yield client
 
@@ -125,11 +126,11 @@ def _check_completion(body: bytes) -> None:
 def classified(error: Exception, settings: LlmSettings) -> ExtractionError:
     """The named failure of whatever a client raised; the API key is blanked out."""
     causes = list(_causes(error))
-    named = next((one for one in causes if isinstance(one, ExtractionError)), None)
+    named = next((cause for cause in causes if isinstance(cause, ExtractionError)), None)
     if named is not None:
         return ExtractionError(named.failure, _sayable(named.words, settings), named.problems)
-    said = dict.fromkeys(str(one) for one in (error, causes[-1]))
-    words = f"{_shown(settings)} failed: {'; '.join(filter(None, said))}"
+    messages = dict.fromkeys(str(cause) for cause in (error, causes[-1]))
+    words = f"{_shown(settings)} failed: {'; '.join(filter(None, messages))}"
     return ExtractionError(_failure(error), _sayable(words, settings))
 
 
@@ -204,15 +205,15 @@ class Prompt:
     @property
     def hash(self) -> str:
         """A fingerprint of all of it."""
-        told = json.dumps([self.instructions, self.examples, self.schema], ensure_ascii=False)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        content = json.dumps([self.instructions, self.examples, self.schema], ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-class Reading(Protocol[T_co]):
+class CheckedAnswer(Protocol[T_co]):
     """An answer held against the text."""
 
     @property
-    def problems(self) -> Sequence[Problem]:
+    def problems(self) -> Sequence[AnswerProblem]:
         """What the model has to put right."""
 
     def settled(self) -> T_co:
@@ -223,7 +224,7 @@ class Reading(Protocol[T_co]):
         """
 
 
-def ask(request: Answer, prompt: Prompt, settings: LlmSettings, read: Callable[[Answer], Reading[T]]) -> T:
+def ask(request: Answer, prompt: Prompt, settings: LlmSettings, read: Callable[[Answer], CheckedAnswer[T]]) -> T:
     """What the first answer of two that the text bears comes to, or the second with what is open in it.
 
     Raises:
@@ -236,9 +237,9 @@ def _ask(
     request: Answer,
     prompt: Prompt,
     settings: LlmSettings,
-    read: Callable[[Answer], Reading[T]],
+    read: Callable[[Answer], CheckedAnswer[T]],
     given_up: Event,
-) -> Reading[T]:
+) -> CheckedAnswer[T]:
     from langchain_core.messages import AIMessage, HumanMessage
     from langsmith import tracing_context
 
@@ -282,9 +283,7 @@ def _chain(prompt: Prompt, settings: LlmSettings, client: Any) -> "Runnable[dict
     from pydantic import SecretStr
 
     shots = FewShotChatMessagePromptTemplate(
-        examples=[
-            {"request": _compact(request), "answer": _compact(answer)} for request, answer in prompt.examples
-        ],
+        examples=[{"request": _compact(request), "answer": _compact(answer)} for request, answer in prompt.examples],
         example_prompt=ChatPromptTemplate.from_messages([("human", "{request}"), ("ai", "{answer}")]),
     )
     system = SystemMessage(prompt.instructions)
@@ -299,9 +298,7 @@ def _chain(prompt: Prompt, settings: LlmSettings, client: Any) -> "Runnable[dict
         max_retries=1,
         http_client=client,
     )
-    return messages | model.with_structured_output(
-        prompt.schema, method="json_schema", strict=True, include_raw=True
-    )
+    return messages | model.with_structured_output(prompt.schema, method="json_schema", strict=True, include_raw=True)
 
 
 def _compact(answer: Answer) -> str:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import prompts
-from intent.errors import Problem
+from intent.errors import AnswerProblem
 from intent.fold import fold
 from intent.llm.asking import Prompt, ask, names_of
 from intent.llm.goals import Read, read_answer, refusal
@@ -64,7 +64,7 @@ class Followed:
     """Places of goals that are no longer wanted."""
 
 
-def follow(previous: Intent, said: str, catalogue: Catalogue, settings: LlmSettings) -> Followed:
+def follow(previous: Intent, text: str, catalogue: Catalogue, settings: LlmSettings) -> Followed:
     """Ask the LLM what a follow-up changes.
 
     Raises:
@@ -74,27 +74,27 @@ def follow(previous: Intent, said: str, catalogue: Catalogue, settings: LlmSetti
         "before": previous.text,
         "goals": _numbered(previous),
         **({"question": _question(previous)} if previous.questions else {}),
-        "text": said,
+        "text": text,
         **names_of(catalogue),
     }
 
     def read(answer: Mapping[str, Any]) -> _Following:
-        return _Following(previous, read_follow_up(answer, previous, said, catalogue), answer)
+        return _Following(previous, read_follow_up(answer, previous, text, catalogue), answer)
 
     return ask(request, amend_prompt(), settings, read)
 
 
-def read_follow_up(answer: Mapping[str, Any], previous: Intent, said: str, catalogue: Catalogue) -> Read:
+def read_follow_up(answer: Mapping[str, Any], previous: Intent, words: str, catalogue: Catalogue) -> Read:
     """The goals of a wire answer to a follow-up, and what of it the text does not bear."""
-    text = f"{previous.text}\n{said}"
+    text = f"{previous.text}\n{words}"
     bases = [_base(previous.goals, goal) for goal in answer["goals"]]
-    answer = {**answer, "told": [*answer["told"], *_corrected(answer, bases, said)]}
-    read = read_answer(answer, text, catalogue, said_from=len(text) - len(said), bases=bases)
+    answer = {**answer, "told": [*answer["told"], *_corrected(answer, bases, words)]}
+    read = read_answer(answer, text, catalogue, said_from=len(text) - len(words), bases=bases)
     known = range(1, len(previous.goals) + 1)
     numbers = [(f"/removed/{n}", number) for n, number in enumerate(answer["removed"])]
     numbers += [(f"/goals/{n}/changes", goal["changes"]) for n, goal in enumerate(answer["goals"])]
     read.problems += [
-        Problem(pointer, f"there is no goal {number}")
+        AnswerProblem(pointer, f"there is no goal {number}")
         for pointer, number in numbers
         if number is not None and number not in known
     ]
@@ -110,7 +110,7 @@ class _Following:
     answer: Mapping[str, Any]
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[AnswerProblem]:
         """What the model has to put right."""
         return self.read.problems
 
@@ -135,21 +135,19 @@ def _base(goals: tuple[Goal, ...], slots: Mapping[str, Any]) -> Goal | None:
         return goals[number - 1] if 1 <= number <= len(goals) else None
     if repeated is None or repeated in (slots["evidence"] or ""):
         return None
-    alike = (one for one in goals if one.type == slots["type"] and _about(one) == slots["subject"])
-    return next((one for one in alike if repeated in one.evidence), None)
+    alike = (goal for goal in goals if goal.type == slots["type"] and _about(goal) == slots["subject"])
+    return next((goal for goal in alike if repeated in goal.evidence), None)
 
 
-def _corrected(answer: Mapping[str, Any], bases: Sequence[Goal | None], said: str) -> list[str]:
-    """Old values that a follow-up only names to correct them: ``not free users``; none that the answer keeps."""
-    kept = {
-        fold(str(words)).text
-        for goal in answer["goals"]
-        for slot, words in goal.items()
-        if slot != "evidence"
-    }
+def _corrected(answer: Mapping[str, Any], bases: Sequence[Goal | None], text: str) -> list[str]:
+    """Old values that a follow-up only names to correct them: ``not free users``.
+
+    None that the answer keeps.
+    """
+    kept = {fold(str(words)).text for goal in answer["goals"] for slot, words in goal.items() if slot != "evidence"}
     before = [fold(base.evidence).text for base in bases if base is not None]
-    found = ((match[0], fold(match["old"]).text) for match in _OLD.finditer(said))
-    return [words for words, old in found if old not in kept and any(old in one for one in before)]
+    found = ((match[0], fold(match["old"]).text) for match in _OLD.finditer(text))
+    return [words for words, old in found if old not in kept and any(old in earlier for earlier in before)]
 
 
 def _about(goal: Goal) -> str | None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from intent import names
-from intent.errors import ExtractionError, Failure, Problem
+from intent.errors import AnswerProblem, ExtractionError, Failure
 from intent.fold import Place, fold, overlaps
 from intent.injection import orders
 from intent.llm.quotes import Slots, Source, number_place, unusable
-from intent.llm.slots import COPIED, NAMING, GoalSlots, Said, longer_name, unheld
+from intent.llm.slots import COPIED, NAMING, GoalContext, GoalSlots, longer_name, unheld
 from intent.llm.support import differing_bound, differing_rule, missing_format
 from intent.models import (
     LATENCIES,
@@ -32,12 +32,12 @@ from intent.rules.bounds import add_goal, normalised
 from intent.rules.draft import Draft, Option
 from intent.rules.inventory import compare
 from intent.rules.kinds import ANY_LATENCY, Kind
+from intent.rules.leftovers import Coverage, ignored, risky
 from intent.rules.phrasing import FALL, tokenize
-from intent.rules.readings import Reading
+from intent.rules.readings import BoundReading
 from intent.rules.reconfigs import per
-from intent.rules.relatives import Change, add_relative, as_share
-from intent.rules.tokens import Token
-from intent.rules.weighing import Taken, set_aside, weighty
+from intent.rules.relatives import RelativeChange, add_relative, as_share
+from intent.rules.tokens import TextToken
 from intent.times.spans import is_rest
 
 _SIDES = frozenset({"latency", "throughput", "cost", "quality"})
@@ -49,20 +49,20 @@ _RULES = {
 """Goal type to the rules it may have."""
 
 
-def add_goal_of(one: GoalSlots, opposed: bool) -> None:
+def add_goal_of(typed: GoalSlots, opposed: bool) -> None:
     """Append the goal of some slots to the draft, or what keeps it from being one: problems or a question.
 
     ``opposed`` says that another goal bounds the same from the other side.
     """
-    kind = one.slots["type"] or ""
-    if kind in _RULES and one.slots["rule"] not in _RULES[kind]:
-        one.refuse("rule", f"a goal of type {kind} needs {', '.join(_RULES[kind])}")
-    elif kind in {*_RULES, "priority"} and (problem := differing_rule(one.source, one.slots, one.place)):
-        one.refuse("rule" if one.slots["rule"] else "higher", problem)
+    kind = typed.slots["type"] or ""
+    if kind in _RULES and typed.slots["rule"] not in _RULES[kind]:
+        typed.refuse("rule", f"a goal of type {kind} needs {', '.join(_RULES[kind])}")
+    elif kind in {*_RULES, "priority"} and (problem := differing_rule(typed.source, typed.slots, typed.place)):
+        typed.refuse("rule" if typed.slots["rule"] else "higher", problem)
     elif kind == "objective":
-        _objective(one, opposed)
+        _objective(typed, opposed)
     else:
-        _BUILDERS[kind](one)
+        _BUILDERS[kind](typed)
 
 
 def are_opposed(goals: Sequence[Slots]) -> list[bool]:
@@ -72,98 +72,98 @@ def are_opposed(goals: Sequence[Slots]) -> list[bool]:
     def subject(slots: Slots) -> tuple[str | None, ...]:
         return tuple(slots[name] for name in ("type", "subject", "tenant", "model", "stat"))
 
-    bounds = {(subject(one), one["comparison"]) for one in goals}
-    return [(subject(one), turned.get(one["comparison"] or "")) in bounds for one in goals]
+    bounds = {(subject(goal), goal["comparison"]) for goal in goals}
+    return [(subject(goal), turned.get(goal["comparison"] or "")) in bounds for goal in goals]
 
 
-def _keep(one: GoalSlots, build: Callable[[Window], Goal]) -> None:
+def _keep(typed: GoalSlots, build: Callable[[Window], Goal]) -> None:
     """Append a goal, unless its window was asked about."""
-    if (when := one.window()) is not None:
-        one.draft.add(build(when), one.place)
+    if (when := typed.window()) is not None:
+        typed.draft.add(build(when), typed.place)
 
 
 # -- what is measured ------------------------------------------------------------------------------
 
 
-def _objective(one: GoalSlots, opposed: bool = False) -> None:
-    reading = one.reading(one.amount(), opposed)
+def _objective(typed: GoalSlots, opposed: bool = False) -> None:
+    reading = typed.reading(typed.amount(), opposed)
     if reading is None:
         return
-    before = len(one.draft.goals)
-    add_goal(one.draft, reading)
-    _compare(one, before)
+    before = len(typed.draft.goals)
+    add_goal(typed.draft, reading)
+    _compare(typed, before)
 
 
-def _compare(one: GoalSlots, before: int) -> None:
+def _compare(typed: GoalSlots, before: int) -> None:
     """Hold the goals from ``before`` on against what the rules read in their evidence."""
-    for goal in one.draft.goals[before:]:
-        if problem := differing_bound(one.source, goal, one.place):
-            one.refuse("comparison", problem)
+    for goal in typed.draft.goals[before:]:
+        if problem := differing_bound(typed.source, goal, typed.place):
+            typed.refuse("comparison", problem)
 
 
-def _relative(one: GoalSlots) -> None:
-    change, side = one.slots["change"], one.slots["comparison"]
-    found = None if change == "times" else one.amount()
-    if one.problems:
+def _relative(typed: GoalSlots) -> None:
+    change, side = typed.slots["change"], typed.slots["comparison"]
+    found = None if change == "times" else typed.amount()
+    if typed.problems:
         return
     if change == "to" and found is not None and found.value.unit not in {"ratio", None}:
-        _objective(one)  # "cut TTFT to 2 s"
+        _objective(typed)  # "cut TTFT to 2 s"
         return
     if change == "times":
-        wanted = Change(side, factor=one.factor())
+        wanted = RelativeChange(side, factor=typed.factor())
     elif change == "to":
-        wanted = Change(factor=1.0) if found is None else Change(side, factor=found.value.value)
+        wanted = RelativeChange(factor=1.0) if found is None else RelativeChange(side, factor=found.value.value)
     else:
-        wanted = Change(side, amount=as_share(found)) if found else Change(side)
-    reading = one.reading(found)
+        wanted = RelativeChange(side, amount=as_share(found)) if found else RelativeChange(side)
+    reading = typed.reading(found)
     if change == "times" and wanted.factor is None:
-        one.refuse("number", "no factor is said there; copy the words that say it")
+        typed.refuse("number", "no factor is said there; copy the words that say it")
     elif reading is not None:
-        before = len(one.draft.goals)
-        add_relative(one.draft, replace(reading, comparison=None), wanted)
-        _compare(one, before)
+        before = len(typed.draft.goals)
+        add_relative(typed.draft, replace(reading, comparison=None), wanted)
+        _compare(typed, before)
 
 
-def _config(one: GoalSlots) -> None:
-    if one.slots["subject"] not in SETTINGS:
-        one.refuse("subject", f"a goal of type config needs {', '.join(sorted(SETTINGS))}")
+def _config(typed: GoalSlots) -> None:
+    if typed.slots["subject"] not in SETTINGS:
+        typed.refuse("subject", f"a goal of type config needs {', '.join(sorted(SETTINGS))}")
         return
-    reading = one.reading(one.amount())
+    reading = typed.reading(typed.amount())
     if reading is not None:
-        add_goal(one.draft, replace(reading, tenant=None))
+        add_goal(typed.draft, replace(reading, tenant=None))
 
 
 # -- exceptions ------------------------------------------------------------------------------------
 
 
-def _exception(one: GoalSlots) -> None:
-    slots, draft = one.slots, one.draft
-    found = None if slots["change"] == "times" else one.amount()
-    if one.problems:
+def _exception(typed: GoalSlots) -> None:
+    slots, draft = typed.slots, typed.draft
+    found = None if slots["change"] == "times" else typed.amount()
+    if typed.problems:
         return
     if slots["tenant"] is None:
         words = draft.say("exception_without_tenant", known=", ".join(draft.catalogue.tenants) or "-")
         draft.ask("exception_without_tenant", draft.here, words, [draft.say("nothing")])
         return
-    tenant, bound = one.tenant(), _bounded(one)
+    tenant, bound = typed.tenant(), _bounded(typed)
     metric = slots["subject"] if slots["subject"] in UNITS else bound.metric if bound else None
     if isinstance(tenant, str) and metric is None:
         exempt = [draft.say("exempt", label=label, tenant=tenant) for label in ("TTFT", "E2E")]
         words = draft.say("exception_unclear", tenant=tenant)
         draft.ask("exception_unclear", draft.here, words, [draft.rephrased(option) for option in exempt])
-    elif isinstance(tenant, str) and metric is not None and (extra := _extra(one, metric, found)) is not None:
+    elif isinstance(tenant, str) and metric is not None and (extra := _extra(typed, metric, found)) is not None:
         limit, unit, factor = extra
-        goal = TenantException(tenant, metric, one.evidence, limit, unit, factor)  # type: ignore[arg-type] # a closed table
+        goal = TenantException(tenant, metric, typed.evidence, limit, unit, factor)  # type: ignore[arg-type] # a closed table
         if slots["window"] is None and bound is not None:
-            draft.add(replace(goal, window=bound.window), one.place)
+            draft.add(replace(goal, window=bound.window), typed.place)
         else:
-            _keep(one, lambda when: replace(goal, window=when))
+            _keep(typed, lambda when: replace(goal, window=when))
 
 
-def _bounded(one: GoalSlots) -> Objective | None:
+def _bounded(typed: GoalSlots) -> Objective | None:
     """The bound said for all that an exception is from."""
-    subject = one.slots["subject"]
-    bounds = [goal for goal in one.draft.goals if isinstance(goal, Objective) and goal.tenant is None]
+    subject = typed.slots["subject"]
+    bounds = [goal for goal in typed.draft.goals if isinstance(goal, Objective) and goal.tenant is None]
     bounds = [goal for goal in bounds if goal.value is not None]
     if subject in UNITS:
         bounds = [goal for goal in bounds if goal.metric == subject]
@@ -173,97 +173,97 @@ def _bounded(one: GoalSlots) -> Objective | None:
 
 
 def _extra(
-    one: GoalSlots, metric: str, found: Token | None
+    typed: GoalSlots, metric: str, found: TextToken | None
 ) -> tuple[float | None, str | None, float | None] | None:
     """Limit, unit and factor; None if the amount was asked about or refused."""
-    change = one.slots["change"]
+    change = typed.slots["change"]
     if change == "times":
-        factor = one.factor()
+        factor = typed.factor()
         if factor is None:
-            one.refuse("number", "no factor is said there; copy the words that say it")
+            typed.refuse("number", "no factor is said there; copy the words that say it")
         return None if factor is None else (None, None, factor)
     if found is None:
         return None, None, None
-    said = as_share(found).value
-    if said.unit == "ratio" and (change == "by" or UNITS[metric] != ("ratio",)):
-        falls = any(token.value == FALL for token in one.source.within(one.place))
-        return None, None, float(f"{1 - said.value if falls else 1 + said.value:.12g}")
-    reading = Reading(*one.place, quantity=found, head=Token(Kind.METRIC, metric, *one.place))
-    quantity = normalised(one.draft, reading, metric, found)
+    share = as_share(found).value
+    if share.unit == "ratio" and (change == "by" or UNITS[metric] != ("ratio",)):
+        falls = any(token.value == FALL for token in typed.source.within(typed.place))
+        return None, None, float(f"{1 - share.value if falls else 1 + share.value:.12g}")
+    reading = BoundReading(*typed.place, quantity=found, head=TextToken(Kind.METRIC, metric, *typed.place))
+    quantity = normalised(typed.draft, reading, metric, found)
     return (quantity.value, quantity.unit, None) if quantity else None
 
 
 # -- rules -----------------------------------------------------------------------------------------
 
 
-def _precision(one: GoalSlots) -> None:
-    slots, tenant = one.slots, one.tenant()
-    if slots["precision"] is None or missing_format(one.source, slots, one.place):
-        one.refuse("precision", f"the text does not say {slots['precision']}")
+def _precision(typed: GoalSlots) -> None:
+    slots, tenant = typed.slots, typed.tenant()
+    if slots["precision"] is None or missing_format(typed.source, slots, typed.place):
+        typed.refuse("precision", f"the text does not say {slots['precision']}")
     elif tenant is not False:
-        rule, value, model = slots["rule"], slots["precision"], one.model()
-        _keep(one, lambda when: PrecisionRule(rule, value, one.evidence, when, tenant, model))  # type: ignore[arg-type] # closed tables
+        rule, value, model = slots["rule"], slots["precision"], typed.model()
+        _keep(typed, lambda when: PrecisionRule(rule, value, typed.evidence, when, tenant, model))  # type: ignore[arg-type] # closed tables
 
 
-def _placement(one: GoalSlots) -> None:
-    slots, place, draft = one.slots, one.slots["place"], one.draft
+def _placement(typed: GoalSlots) -> None:
+    slots, place, draft = typed.slots, typed.slots["place"], typed.draft
     if place is None:
-        one.refuse("place", "a goal of type placement needs it")
+        typed.refuse("place", "a goal of type placement needs it")
         return
     rule = "prefer" if slots["soft"] and slots["rule"] == "require" else slots["rule"]
-    where, work = one.selector(place), one.workload()
+    where, work = typed.selector(place), typed.workload()
     if where is None:
         known = [*draft.catalogue.gpu_kinds, *(f"node {name}" for name in draft.catalogue.nodes)]
-        said = one.token(Kind.SELECTOR, None, place)
-        words = draft.say("unknown_place", said=draft.quoted(said), known=", ".join(known))
-        options = [draft.instead(said, name) for name in known[:3]]
-        draft.ask("unknown_place", said, words, [*options, draft.say("nothing")])
+        token = typed.token(Kind.SELECTOR, None, place)
+        words = draft.say("unknown_place", said=draft.quoted(token), known=", ".join(known))
+        options = [draft.instead(token, name) for name in known[:3]]
+        draft.ask("unknown_place", token, words, [*options, draft.say("nothing")])
     elif work is not False:
-        _keep(one, lambda when: Placement(rule, where, one.evidence, work, when))  # type: ignore[arg-type] # a closed table
+        _keep(typed, lambda when: Placement(rule, where, typed.evidence, work, when))  # type: ignore[arg-type] # a closed table
 
 
-def _priority(one: GoalSlots) -> None:
-    higher, lower = (_side(one, slot) for slot in ("higher", "lower"))
+def _priority(typed: GoalSlots) -> None:
+    higher, lower = (_side(typed, slot) for slot in ("higher", "lower"))
     if higher is None:
-        one.refuse("higher", "a goal of type priority needs it")
-    if not one.problems and higher and lower is not False:
-        _keep(one, lambda when: Priority(str(higher), one.evidence, str(lower) if lower else None, when))
+        typed.refuse("higher", "a goal of type priority needs it")
+    if not typed.problems and higher and lower is not False:
+        _keep(typed, lambda when: Priority(str(higher), typed.evidence, str(lower) if lower else None, when))
 
 
-def _side(one: GoalSlots, slot: str) -> str | bool | None:
+def _side(typed: GoalSlots, slot: str) -> str | bool | None:
     """A side of a priority; None if none was said, False if nobody has the name and it was asked about."""
-    words = one.slots[slot]
+    words = typed.slots[slot]
     if words is None or words in _SIDES:
         return words
-    named = names.tenant(words, one.source.catalogue)
-    if named is None and not one.source.places(words):
-        one.refuse(slot, f"say {', '.join(sorted(_SIDES))} or a tenant of the text, not {words[:60]!r}")
+    named = names.tenant(words, typed.source.catalogue)
+    if named is None and not typed.source.places(words):
+        typed.refuse(slot, f"say {', '.join(sorted(_SIDES))} or a tenant of the text, not {words[:60]!r}")
         return False
-    who = scopes.tenant(one.draft, one.token(Kind.TENANT, named, words))
+    who = scopes.tenant(typed.draft, typed.token(Kind.TENANT, named, words))
     return f"tenant:{who}" if who else False
 
 
-def _reconfig(one: GoalSlots) -> None:
-    slots = one.slots
+def _reconfig(typed: GoalSlots) -> None:
+    slots = typed.slots
     if slots["rule"] == "forbid" and slots["number"] is not None:
-        one.refuse("number", "a rule that forbids has no number; say null, or limit")
+        typed.refuse("number", "a rule that forbids has no number; say null, or limit")
         return
     if slots["rule"] == "forbid":
-        _keep(one, lambda when: ReconfigRule("forbid", one.evidence, window=when))
+        _keep(typed, lambda when: ReconfigRule("forbid", typed.evidence, window=when))
         return
     number = slots["number"]
-    place = number_place(one.source, number, one.place) if number else None
-    counts = one.counts(one.source.text[slice(*place)]) if place else []
-    said = slots["period"] or slots["unit"] or ""
+    place = number_place(typed.source, number, typed.place) if number else None
+    counts = typed.counts(typed.source.text[slice(*place)]) if place else []
+    period_words = slots["period"] or slots["unit"] or ""
     period = next(
-        (token for token in tokenize(said, one.source.catalogue) if token.kind is Kind.PERIOD), None
+        (token for token in tokenize(period_words, typed.source.catalogue) if token.kind is Kind.PERIOD), None
     )
-    limit = per(counts[0].number, period, one.counts(said)) if counts else None
+    limit = per(counts[0].number, period, typed.counts(period_words)) if counts else None
     if limit is None:
-        one.refuse("number", "how many and per what is not said there; copy number and period")
+        typed.refuse("number", "how many and per what is not said there; copy number and period")
     else:
         value, unit = limit
-        _keep(one, lambda when: ReconfigRule("limit", one.evidence, value, unit, when))  # type: ignore[arg-type] # a closed table
+        _keep(typed, lambda when: ReconfigRule("limit", typed.evidence, value, unit, when))  # type: ignore[arg-type] # a closed table
 
 
 _BUILDERS: Mapping[str, Callable[[GoalSlots], None]] = {
@@ -298,7 +298,7 @@ class Read:
     source: Source
     draft: Draft
     said_from: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[AnswerProblem] = field(default_factory=list)
     evidence: list[Place] = field(default_factory=list)
     """Of each goal, built or not."""
     refused: list[Place] = field(default_factory=list)
@@ -321,10 +321,10 @@ class Read:
             return draft
         if not self.refused or not (draft.goals or draft.questions):
             raise refusal(self.problems)
-        said = [Token(Kind.UNKNOWN, None, *place) for place in self.refused]
-        words = draft.say("slots_not_in_text", said=", ".join(map(draft.quoted, said)))
+        tokens = [TextToken(Kind.UNKNOWN, None, *place) for place in self.refused]
+        words = draft.say("slots_not_in_text", said=", ".join(map(draft.quoted, tokens)))
         draft.questions.clear()
-        draft.ask("slots_not_in_text", said[0], words, [draft.say("nothing"), draft.without(said)])
+        draft.ask("slots_not_in_text", tokens[0], words, [draft.say("nothing"), draft.without(tokens)])
         return draft
 
 
@@ -339,11 +339,11 @@ def read_answer(
 
     Of a follow-up, what stands before ``said_from`` was said before, and ``bases`` are the goals whose places these take.
     """
-    read, said = Read(Source.of(text, catalogue), Draft(text, catalogue), said_from), Said()
+    read, context = Read(Source.of(text, catalogue), Draft(text, catalogue), said_from), GoalContext()
     opposed = are_opposed(answer["goals"])
     for number, slots in enumerate(answer["goals"]):
         before = len(read.draft.goals)
-        _add(read, said, slots, f"/goals/{number}", opposed[number], bases[number] if bases else None)
+        _add(read, context, slots, f"/goals/{number}", opposed[number], bases[number] if bases else None)
         read.built += [number] * (len(read.draft.goals) - before)
     _share_windows(read)
     read.problems += _absent(read.source, answer)
@@ -351,22 +351,22 @@ def read_answer(
     return read
 
 
-def refusal(problems: Sequence[Problem]) -> ExtractionError:
+def refusal(problems: Sequence[AnswerProblem]) -> ExtractionError:
     """The failure of an answer with these problems."""
-    formal = any("does not have it" in one.words or "needs" in one.words for one in problems)
+    formal = any("does not have it" in problem.words or "needs" in problem.words for problem in problems)
     return unusable(Failure.NOT_IN_SCHEMA if formal else Failure.NOT_IN_TEXT, list(problems))
 
 
-def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool, base: Goal | None) -> None:
+def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: bool, base: Goal | None) -> None:
     """The goal of some slots, unless the text does not bear it."""
     draft, source = read.draft, read.source
     problems = list(unheld(source, slots, pointer))
     if problems:
         read.problems += problems
         return
-    place = next((one for one in source.places(slots["evidence"] or "") if one[0] >= read.said_from), None)
+    place = next((place for place in source.places(slots["evidence"] or "") if place[0] >= read.said_from), None)
     if place is None:
-        read.problems.append(Problem(f"{pointer}/evidence", "copy it from what is said now"))
+        read.problems.append(AnswerProblem(f"{pointer}/evidence", "copy it from what is said now"))
         return
     read.evidence.append(place)
     for slot in COPIED[1:]:
@@ -374,25 +374,25 @@ def _add(read: Read, said: Said, slots: Slots, pointer: str, opposed: bool, base
             whole = longer_name(source, near) if slot == "window" else None
             read.slots += [] if whole else [near]  # what is longer has to be what a goal says
             read.names += [near] if slot in NAMING else []
-    draft.here = Token(Kind.UNKNOWN, None, *place)
+    draft.here = TextToken(Kind.UNKNOWN, None, *place)
     goals, assumptions = len(draft.goals), len(draft.assumptions)
-    one = GoalSlots(source, draft, said, slots, place, pointer, base)
-    add_goal_of(one, opposed)
-    if one.problems:
-        read.problems += one.problems
+    typed = GoalSlots(source, draft, context, slots, place, pointer, base)
+    add_goal_of(typed, opposed)
+    if typed.problems:
+        read.problems += typed.problems
         read.refused.append(place)
         del draft.goals[goals:], draft.assumptions[assumptions:]
     if not is_rest(slots["window"] or ""):
-        said.windows += [goal.window for goal in draft.goals[goals:]]
+        context.windows += [goal.window for goal in draft.goals[goals:]]
 
 
-def _absent(source: Source, answer: Mapping[str, Any]) -> Iterator[Problem]:
+def _absent(source: Source, answer: Mapping[str, Any]) -> Iterator[AnswerProblem]:
     """Quotes beside the goals that do not stand in the text."""
-    quotes = [(f"/{name}/{n}", said) for name in ("told", "unplaced") for n, said in enumerate(answer[name])]
-    quotes += [(f"/inventory/{n}/evidence", one["evidence"]) for n, one in enumerate(answer["inventory"])]
+    quotes = [(f"/{name}/{n}", quote) for name in ("told", "unplaced") for n, quote in enumerate(answer[name])]
+    quotes += [(f"/inventory/{n}/evidence", entry["evidence"]) for n, entry in enumerate(answer["inventory"])]
     for pointer, words in quotes:
         if words.strip() and not source.places(words):
-            yield Problem(pointer, f"{words[:60]!r} is not in the text; copy its words")
+            yield AnswerProblem(pointer, f"{words[:60]!r} is not in the text; copy its words")
 
 
 def _share_windows(read: Read) -> None:
@@ -407,7 +407,9 @@ def _share_windows(read: Read) -> None:
         if both and before.window == "always" != here.window:
             goals[number - 1] = replace(before, window=here.window)
             assumed = f"/goals/{number - 1}/window"
-            read.draft.assumptions = [one for one in read.draft.assumptions if one.pointer != assumed]
+            read.draft.assumptions = [
+                assumption for assumption in read.draft.assumptions if assumption.pointer != assumed
+            ]
 
 
 # -- what is left over -----------------------------------------------------------------------------
@@ -416,61 +418,59 @@ def _share_windows(read: Read) -> None:
 def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
     """Ask about what may change a wish, and set the rest aside."""
     draft, source, given = read.draft, read.source, orders(read.source.text)
-    told = [place for words in answer["told"] for place in source.places(words)[:1]]
-    told = [place for place in told if not _wishes(source, place)]
-    held = [place for one in answer["inventory"] for place in _compared(draft, source, one)]
+    reported = [place for words in answer["told"] for place in source.places(words)[:1]]
+    reported = [place for place in reported if not _wishes(source, place)]
+    held = [place for entry in answer["inventory"] for place in _compared(draft, source, entry)]
     before = [(0, read.said_from)] if read.said_from else []
     evidence = tuple(read.evidence)
-    taken = Taken(evidence, evidence, tuple(read.slots), (*told, *held), (*given, *before))
+    taken = Coverage(evidence, evidence, tuple(read.slots), (*reported, *held), (*given, *before))
     left = [
-        Token(Kind.LIMITING, "unplaced", *place)
+        TextToken(Kind.LIMITING, "unplaced", *place)
         for words in answer["unplaced"]
         for place in source.places(words)[:1]
         if not any(overlaps(place, order) for order in given)
     ]
     limiting = bool(left)
-    for token in weighty(source.text, source.tokens, draft.goals, taken):
-        known = any(overlaps((token.start, token.end), (one.start, one.end)) for one in left)
+    for token in risky(source.text, source.tokens, draft.goals, taken):
+        known = any(overlaps((token.start, token.end), (other_token.start, other_token.end)) for other_token in left)
         if not known and not _leads(read, token):
             left.append(token)
-    left.sort(key=lambda one: one.start)
+    left.sort(key=lambda token: token.start)
     if not draft.questions and left and (draft.goals or limiting):
         _ask_about(draft, left)
     else:
         draft.ask_about([])
-    draft.set_aside = set_aside(source.text, taken, left, draft.say) if draft.goals else ()
+    draft.set_aside = ignored(source.text, taken, left, draft.say) if draft.goals else ()
 
 
-def _ask_about(draft: Draft, left: Sequence[Token]) -> None:
+def _ask_about(draft: Draft, left: Sequence[TextToken]) -> None:
     """One question about the words that are left; its default drops no negation, time or limit."""
-    said = ", ".join(dict.fromkeys(draft.quoted(one) for one in left))
+    quoted = ", ".join(dict.fromkeys(draft.quoted(token) for token in left))
     options: list[Option | str] = [draft.without(left), draft.say("nothing")]
-    if any(one.kind in _KEEPING for one in left):
+    if any(token.kind in _KEEPING for token in left):
         options.reverse()
-    draft.ask("words_not_understood", left[0], draft.say("words_not_understood", said=said), options)
+    draft.ask("words_not_understood", left[0], draft.say("words_not_understood", said=quoted), options)
 
 
 def _wishes(source: Source, place: Place) -> bool:
-    """Whether what is said to tell something reads like a wish: a metric and its bound, and no word of telling."""
-    kinds = {one.kind for one in source.within(place)}
+    """Whether a report reads like a wish: it has a metric, its bound, and no word of telling."""
+    kinds = {token.kind for token in source.within(place)}
     telling = _TELLING.search(fold(source.text[slice(*place)]).text)
     return kinds >= _BOUND and Kind.REPORT not in kinds and telling is None
 
 
-def _leads(read: Read, token: Token) -> bool:
+def _leads(read: Read, token: TextToken) -> bool:
     """Whether a condition only leads to a name that a goal holds: ``if it's a paid user``, 如果是付费用户."""
     named = any(0 <= place[0] - token.end <= _LEADING for place in read.names)
     return named and token.value in {"conditions", "scopes"}
 
 
-def _compared(draft: Draft, source: Source, said: Mapping[str, str]) -> Iterator[Place]:
+def _compared(draft: Draft, source: Source, fields: Mapping[str, str]) -> Iterator[Place]:
     """The place of what the text says of the inventory; a finding where the deployment has it otherwise."""
-    place = next(iter(source.places(said["evidence"])), None)
+    place = next(iter(source.places(fields["evidence"])), None)
     if place is None:
         return
     yield place
-    counts = [
-        one.value.number for one in tokenize(said["count"], draft.catalogue) if one.kind is Kind.QUANTITY
-    ]
+    counts = [token.value.number for token in tokenize(fields["count"], draft.catalogue) if token.kind is Kind.QUANTITY]
     if counts:
-        compare(draft, place, said["kind"].strip(), counts[0])
+        compare(draft, place, fields["kind"].strip(), counts[0])

@@ -11,13 +11,13 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from intent.document import pointer_to
-from intent.errors import ExtractionError, Failure, Problem
+from intent.errors import AnswerProblem, ExtractionError, Failure
 from intent.fold import Folded, Place, fold, overlaps
 from intent.models import Catalogue
 from intent.rules.kinds import Kind
 from intent.rules.phrasing import tokenize
 from intent.rules.quantities import PER_USER, Quantity
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 Slots = Mapping[str, str | None]
 """A goal of the wire schema."""
@@ -29,9 +29,7 @@ MOST_PROBLEMS = 8
 @cache
 def wire_schema() -> dict[str, Any]:
     """The flat schema an LLM is held to: every field required and nullable, no bounds."""
-    loaded: dict[str, Any] = json.loads(
-        files(__package__).joinpath("schema", "wire.json").read_text(encoding="utf-8")
-    )
+    loaded: dict[str, Any] = json.loads(files(__package__).joinpath("schema", "wire.json").read_text(encoding="utf-8"))
     return loaded
 
 
@@ -52,11 +50,12 @@ def parse_answer(content: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     try:
         answer = json.loads(_unfenced(content), object_pairs_hook=_unique, parse_constant=_refused_constant)
     except (ValueError, RecursionError) as error:
-        raise unusable(Failure.NOT_JSON, [Problem("", f"not one complete JSON object ({error})")]) from error
+        raise unusable(Failure.NOT_JSON, [AnswerProblem("", f"not one complete JSON object ({error})")]) from error
     found = sorted(
-        Draft202012Validator(schema).iter_errors(answer), key=lambda one: list(map(str, one.absolute_path))
+        Draft202012Validator(schema).iter_errors(answer),
+        key=lambda error: list(map(str, error.absolute_path)),
     )
-    if problems := [Problem(pointer_to(one.absolute_path), one.message[:200]) for one in found]:
+    if problems := [AnswerProblem(pointer_to(error.absolute_path), error.message[:200]) for error in found]:
         raise unusable(Failure.NOT_IN_SCHEMA, problems)
     return dict(answer)
 
@@ -69,12 +68,10 @@ def filled(answer: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, An
     return {name: list(answer.get(name, ())) for name in properties} | {"goals": goals}
 
 
-def unusable(failure: Failure, problems: list[Problem]) -> ExtractionError:
+def unusable(failure: Failure, problems: list[AnswerProblem]) -> ExtractionError:
     """The error of an answer with these problems, which a second try may put right."""
-    said = "; ".join(map(str, problems[:MOST_PROBLEMS]))
-    return ExtractionError(
-        failure, f"the model's answer is unusable at {said}", tuple(problems[:MOST_PROBLEMS])
-    )
+    listed = "; ".join(map(str, problems[:MOST_PROBLEMS]))
+    return ExtractionError(failure, f"the model's answer is unusable at {listed}", tuple(problems[:MOST_PROBLEMS]))
 
 
 def _unfenced(content: str) -> str:
@@ -105,13 +102,13 @@ class Source:
 
     text: str
     folded: Folded
-    tokens: tuple[Token, ...]
+    tokens: tuple[TextToken, ...]
     catalogue: Catalogue
 
     @classmethod
     def of(cls, text: str, catalogue: Catalogue) -> "Source":
         """Of a text that names things of a catalogue."""
-        tokens = (one for one in tokenize(text, catalogue) if not _is_chance_node(one, catalogue))
+        tokens = (token for token in tokenize(text, catalogue) if not _is_chance_node(token, catalogue))
         return cls(text, fold(text), tuple(tokens), catalogue)
 
     def places(self, quote: str) -> list[Place]:
@@ -122,26 +119,29 @@ class Source:
 
     def place(self, quote: str, near: Place) -> Place | None:
         """Where a quote stands: within ``near``, or else where it is nearest to it."""
-        return min(self.places(quote), key=lambda one: distance(one, near), default=None)
+        return min(self.places(quote), key=lambda place: distance(place, near), default=None)
 
-    def within(self, place: Place) -> list[Token]:
+    def within(self, place: Place) -> list[TextToken]:
         """The tokens that stand in a place, or reach into it."""
-        return [one for one in self.tokens if overlaps((one.start, one.end), place)]
+        return [token for token in self.tokens if overlaps((token.start, token.end), place)]
 
-    def covering(self, place: Place) -> Token | None:
+    def covering(self, place: Place) -> TextToken | None:
         """The token that holds this place."""
-        return next((one for one in self.tokens if one.start <= place[0] and place[1] <= one.end), None)
+        return next((token for token in self.tokens if token.start <= place[0] and place[1] <= token.end), None)
 
 
-def _is_chance_node(token: Token, catalogue: Catalogue) -> bool:
-    """Whether a word only looks like a node's name, behind "host": a model that knows the names would have copied it."""
+def _is_chance_node(token: TextToken, catalogue: Catalogue) -> bool:
+    """Whether a word only looks like a node's name, behind "host".
+
+    A model that knows the names would have copied it.
+    """
     known = {f"node:{name}" for name in catalogue.nodes}
     return token.kind is Kind.SELECTOR and str(token.value).startswith("node:") and token.value not in known
 
 
-def distance(one: Place, other: Place) -> int:
+def distance(first: Place, other: Place) -> int:
     """Characters between two places; 0 if they touch or overlap."""
-    return max(0, one[0] - other[1], other[0] - one[1])
+    return max(0, first[0] - other[1], other[0] - first[1])
 
 
 def _occurrences(text: str, wanted: str) -> Iterator[int]:
@@ -159,15 +159,18 @@ def _occurrences(text: str, wanted: str) -> Iterator[int]:
 
 
 def _continues(left: str, right: str, beyond: str) -> bool:
-    """Whether two neighbours belong to one word (``at`` in ``rate``) or number (``2`` in ``2.5``); ``2s`` is two words."""
+    """Whether two neighbours belong to one word (``at`` in ``rate``) or number (``2`` in ``2.5``).
+
+    ``2s`` is two words.
+    """
     pair = left + right
     if len(pair) < 2:
         return False
     if not pair.isascii():
-        return all(one in _HAN_DIGITS for one in pair)
+        return all(character in _HAN_DIGITS for character in pair)
     if pair.isalpha() or pair.isdigit():
         return True
-    digit_beside_point = any(one.isdigit() for one in pair) and any(one in ".," for one in pair)
+    digit_beside_point = any(character.isdigit() for character in pair) and any(character in ".," for character in pair)
     return digit_beside_point and beyond.isdigit()
 
 
@@ -214,8 +217,10 @@ def number_place(source: Source, number: str, evidence: Place) -> Place | None:
     return None
 
 
-def amount(source: Source, place: Place, unit: str | None, period: str | None) -> Token | None:
-    """The amount at a number's place as one token; None if the text has another unit or period there, or none of them.
+def amount(source: Source, place: Place, unit: str | None, period: str | None) -> TextToken | None:
+    """The amount at a number's place as one token.
+
+    None if the text has another unit or period there, or none of them.
 
     ``unit`` and ``period`` are words of the text: around the number, or said once for it and another one.
     """
@@ -225,56 +230,56 @@ def amount(source: Source, place: Place, unit: str | None, period: str | None) -
     found = _found(source, place, unit, _LONGER.get(period or "", period))
     if found is None or not of_each_user:
         return found
-    said: Quantity = found.value
-    if said.unit == PER_USER:
+    quantity: Quantity = found.value
+    if quantity.unit == PER_USER:
         return found
-    return replace(found, value=said.in_unit(PER_USER, said.factor)) if said.unit == "tokens/s" else None
+    return replace(found, value=quantity.in_unit(PER_USER, quantity.factor)) if quantity.unit == "tokens/s" else None
 
 
-def _found(source: Source, place: Place, unit: str | None, period: str | None) -> Token | None:
-    told = _told(source, place)
-    if told is not None and told.value.unit is not None and (told.value.unit not in _MONEY or period is None):
-        return told if all(_agrees(source, told, words) for words in (unit, period) if words) else None
-    if unit and not any(_belongs(source, place, one) for one in source.places(unit)):
+def _found(source: Source, place: Place, unit: str | None, period: str | None) -> TextToken | None:
+    token = _told(source, place)
+    if token is not None and token.value.unit is not None and (token.value.unit not in _MONEY or period is None):
+        return token if all(_agrees(source, token, words) for words in (unit, period) if words) else None
+    if unit and not any(_belongs(source, place, other_place) for other_place in source.places(unit)):
         return None
     if not unit and not period:
-        return _with_neighbour(source, told) if told is not None else None
-    start, end = (told.start, told.end) if told is not None else place
-    number = source.text[start:end] if told is not None else source.text[slice(*place)]
+        return _with_neighbour(source, token) if token is not None else None
+    start, end = (token.start, token.end) if token is not None else place
+    number = source.text[start:end] if token is not None else source.text[slice(*place)]
     for words in _orders(number, unit, period or _neighbour(source, (start, end))):
         value = _one_amount(source, words)
         if value is not None and value.unit is not None and (period is None or value.unit != "USD"):
-            return Token(Kind.QUANTITY, value, *_around(source, (start, end), (unit, period)))
+            return TextToken(Kind.QUANTITY, value, *_around(source, (start, end), (unit, period)))
     return None
 
 
-def _told(source: Source, place: Place) -> Token | None:
+def _told(source: Source, place: Place) -> TextToken | None:
     """The amount that the rules read at this place: of a range, the end that has the number."""
     alone = _one_amount(source, source.text[slice(*place)])
     token = source.covering(place)
     if token is not None and token.kind is Kind.QUANTITY:
         return token
     if token is not None and token.kind is Kind.RANGE:
-        ends = [one for one in token.value if alone is not None and one.number == alone.number]
+        ends = [end for end in token.value if alone is not None and end.number == alone.number]
         return replace(token, kind=Kind.QUANTITY, value=ends[0]) if ends else None
-    return Token(Kind.QUANTITY, alone, *place) if alone is not None else None
+    return TextToken(Kind.QUANTITY, alone, *place) if alone is not None else None
 
 
 def _one_amount(source: Source, words: str) -> Quantity | None:
     """The one amount that some words are, with nothing over."""
     tokens = tokenize(words, source.catalogue)
-    found = [one.value for one in tokens if one.kind is Kind.QUANTITY]
-    spare = [one for one in tokens if one.kind not in {Kind.QUANTITY, Kind.FILLER}]
+    found = [token.value for token in tokens if token.kind is Kind.QUANTITY]
+    spare = [token for token in tokens if token.kind not in {Kind.QUANTITY, Kind.FILLER}]
     if len(found) == 2 and (share := _share(tokens, found)):
         return share
     foreign = len(found) == 1 and found[0].unit == "money"  # nobody has a rate: its period changes nothing
     return found[0] if len(found) == 1 and (foreign or not spare) else None
 
 
-def _share(tokens: Sequence[Token], ends: Sequence[Quantity]) -> Quantity | None:
+def _share(tokens: Sequence[TextToken], ends: Sequence[Quantity]) -> Quantity | None:
     """``3 failed requests in a thousand``: a part of a whole, whatever is counted."""
     part, whole = ends
-    counted = all(one.kind in _COUNTED for one in tokens) and part.unit is whole.unit is None
+    counted = all(token.kind in _COUNTED for token in tokens) and part.unit is whole.unit is None
     if not counted or not 0 < part.number < whole.number:
         return None
     return Quantity(float(f"{100 * part.number / whole.number:.12g}"), "ratio", 0.01)
@@ -293,39 +298,39 @@ def _orders(number: str, unit: str | None, period: str | None) -> Iterator[str]:
 
 def _neighbour(source: Source, place: Place) -> str | None:
     """A period that stands right at a number: ``每秒 25 个 token``."""
-    for one in source.tokens:
-        if one.kind is Kind.PERIOD and distance((one.start, one.end), place) <= 1:
-            return source.text[one.start : one.end]
+    for token in source.tokens:
+        if token.kind is Kind.PERIOD and distance((token.start, token.end), place) <= 1:
+            return source.text[token.start : token.end]
     return None
 
 
-def _with_neighbour(source: Source, told: Token) -> Token:
+def _with_neighbour(source: Source, token: TextToken) -> TextToken:
     """The amount, with a period that stands right at it."""
-    period = _neighbour(source, (told.start, told.end))
-    value = _one_amount(source, f"{source.text[told.start : told.end]} {period}") if period else None
-    return replace(told, value=value) if value is not None and value.unit is not None else told
+    period = _neighbour(source, (token.start, token.end))
+    value = _one_amount(source, f"{source.text[token.start : token.end]} {period}") if period else None
+    return replace(token, value=value) if value is not None and value.unit is not None else token
 
 
 def _around(source: Source, place: Place, words: tuple[str | None, ...]) -> Place:
     """A place with the words that stand right beside it."""
     near = [
-        one
+        anchor
         for word in words
-        if word and (one := source.place(word, place)) and distance(one, place) <= _BESIDE
+        if word and (anchor := source.place(word, place)) and distance(anchor, place) <= _BESIDE
     ]
-    return min([place[0], *(one[0] for one in near)]), max([place[1], *(one[1] for one in near)])
+    return min([place[0], *(span[0] for span in near)]), max([place[1], *(span[1] for span in near)])
 
 
-def _agrees(source: Source, told: Token, words: str) -> bool:
+def _agrees(source: Source, token: TextToken, words: str) -> bool:
     """Whether unit words are part of the amount, or say nothing else beside it."""
-    place = told.start, told.end
-    if not any(distance(one, place) <= _BESIDE for one in source.places(words)):
+    place = token.start, token.end
+    if not any(distance(other_place, place) <= _BESIDE for other_place in source.places(words)):
         return False
     inside, wanted = fold(source.text[slice(*place)]).text, fold(words).text.strip()
     if wanted in inside:
         return True
-    value = _one_amount(source, f"{told.value.number:g} {words}")
-    return value is not None and value.unit in {told.value.unit, None} and value.factor == told.value.factor
+    value = _one_amount(source, f"{token.value.number:g} {words}")
+    return value is not None and value.unit in {token.value.unit, None} and value.factor == token.value.factor
 
 
 def _belongs(source: Source, number: Place, unit: Place) -> bool:
@@ -336,5 +341,5 @@ def _belongs(source: Source, number: Place, unit: Place) -> bool:
     token = source.covering(unit)
     if unit[0] < number[0] and (token is None or token.kind is not Kind.UNIT):  # it is another number's
         return False
-    between = [one for one in source.tokens if start <= one.start and one.end <= max(end, unit[1])]
-    return all(one.kind in {*_BETWEEN, Kind.UNIT, Kind.SOFT, Kind.UNKNOWN} for one in between)
+    between = [token for token in source.tokens if start <= token.start and token.end <= max(end, unit[1])]
+    return all(token.kind in {*_BETWEEN, Kind.UNIT, Kind.SOFT, Kind.UNKNOWN} for token in between)

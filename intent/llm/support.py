@@ -17,7 +17,7 @@ from intent.rules.phrasing import tokenize
 from intent.rules.priorities import side
 from intent.rules.quantities import PER_USER, Quantity
 from intent.rules.readings import FACING
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _OF_ALL = frozenset({"evidence", "type", "window", "changes"})
 _BOUND = _OF_ALL | {"subject", "stat", "comparison", "number", "unit", "period", "tenant", "model", "soft"}
@@ -57,35 +57,38 @@ def slots_of(slots: Slots) -> frozenset[str]:
 
 
 def differing_metric(source: Source, slots: Slots, place: Place) -> str | None:
-    """What is wrong if the evidence names other metrics than the one that was chosen; if it names none, the text."""
+    """What is wrong if the evidence names other metrics than the one that was chosen.
+
+    If it names none, the text.
+    """
     subject = slots["subject"]
     if subject is None or subject in _UNNAMED:
         return None
     inside = source.within(place)
-    said = _metrics(inside)
-    if not said and not any(one.kind is Kind.UNKNOWN for one in inside):
-        said = _metrics(source.tokens)
-    if not said or any(_is_alike(one, subject) for one in said):
+    metrics = _metrics(inside)
+    if not metrics and not any(token.kind is Kind.UNKNOWN for token in inside):
+        metrics = _metrics(source.tokens)
+    if not metrics or any(_is_alike(metric, subject) for metric in metrics):
         return None
-    return f"the text names {', '.join(sorted(said))} there, not {subject}"
+    return f"the text names {', '.join(sorted(metrics))} there, not {subject}"
 
 
-def _metrics(tokens: Iterable[Token]) -> set[str]:
+def _metrics(tokens: Iterable[TextToken]) -> set[str]:
     """What some words name, or speak of without a name: ``as cheap as possible``."""
     found = set()
-    for one in tokens:
-        if one.kind is Kind.METRIC:
-            found.add(str(one.value))
-        elif one.kind is Kind.CHEAPEST:
+    for token in tokens:
+        if token.kind is Kind.METRIC:
+            found.add(str(token.value))
+        elif token.kind is Kind.CHEAPEST:
             found.add("cost")
-        elif (unit := _unit(one)) in {"tokens/s", "requests/s", PER_USER}:
+        elif (unit := _unit(token)) in {"tokens/s", "requests/s", PER_USER}:
             found.add(ANY_THROUGHPUT)
         elif unit is not None and unit.startswith("USD"):
             found.add("cost")
     return found
 
 
-def _unit(token: Token) -> str | None:
+def _unit(token: TextToken) -> str | None:
     """The unit that a word is, or that an amount has."""
     if token.kind is Kind.UNIT:
         return str(token.value[0])
@@ -94,12 +97,10 @@ def _unit(token: Token) -> str | None:
     return token.value.unit if token.kind is Kind.QUANTITY else None
 
 
-def _is_alike(said: str, subject: str) -> bool:
-    if said == subject:
+def _is_alike(text: str, subject: str) -> bool:
+    if text == subject:
         return True
-    return any(
-        {said, subject} <= {*family, anyone} and anyone in {said, subject} for family, anyone in _FAMILIES
-    )
+    return any({text, subject} <= {*family, anyone} and anyone in {text, subject} for family, anyone in _FAMILIES)
 
 
 def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
@@ -114,20 +115,16 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
     good = _usual(subject)
     inside, alone = source.within(place), tokenize(source.text[slice(*place)], source.catalogue)
     sides = {"better": good, "worse": FACING.get(good or "")}
-    said = {sides.get(str(one.value), str(one.value)) for one in (*_sides(inside), *_sides(alone))}
-    if good and chosen != good and chosen in said and any(one.kind in _DENYING for one in inside):
+    stated = {sides.get(str(side.value), str(side.value)) for side in (*_sides(inside), *_sides(alone))}
+    if good and chosen != good and chosen in stated and any(token.kind in _DENYING for token in inside):
         return f"the evidence denies {chosen}"
-    if chosen in said or any(one.kind is Kind.RANGE for one in inside):
+    if chosen in stated or any(token.kind is Kind.RANGE for token in inside):
         return None
-    turned = any(one.kind in _TURNING_KINDS for one in inside)
+    turned = any(token.kind in _TURNING_KINDS for token in inside)
     usual = subject not in SETTINGS and (chosen == good or (good is None and turned))
-    if usual and (not said or turned or "==" in said):
+    if usual and (not stated or turned or "==" in stated):
         return None
-    return (
-        f"the evidence says {' and '.join(map(str, said))}"
-        if said
-        else f"no word of the evidence says {chosen}"
-    )
+    return f"the evidence says {' and '.join(map(str, stated))}" if stated else f"no word of the evidence says {chosen}"
 
 
 def _usual(subject: str | None) -> str | None:
@@ -137,11 +134,11 @@ def _usual(subject: str | None) -> str | None:
     return "<=" if subject in {*LOWER_IS_BETTER, ANY_LATENCY} else None
 
 
-def _sides(tokens: list[Token]) -> list[Token]:
+def _sides(tokens: list[TextToken]) -> list[TextToken]:
     """Comparisons, a sign between an amount and its metric read from the metric's side."""
-    found = [one for one in tokens if one.kind is Kind.COMPARISON]
-    amounts = [one for one in tokens if one.kind is Kind.QUANTITY and isinstance(one.value, Quantity)]
-    metrics = [one for one in tokens if one.kind is Kind.METRIC]
+    found = [token for token in tokens if token.kind is Kind.COMPARISON]
+    amounts = [token for token in tokens if token.kind is Kind.QUANTITY and isinstance(token.value, Quantity)]
+    metrics = [token for token in tokens if token.kind is Kind.METRIC]
     if (
         len(found) == len(amounts) == len(metrics) == 1
         and amounts[0].end <= found[0].start
@@ -152,12 +149,19 @@ def _sides(tokens: list[Token]) -> list[Token]:
 
 
 def differing_bound(source: Source, goal: Goal, place: Place) -> str | None:
-    """What is wrong if the rules, which read the evidence alone without a doubt, find another bound or change in it."""
+    """What is wrong if the rules find another bound or change in the evidence.
+
+    Only where they read the evidence alone without a doubt.
+    """
     draft = read(source.text[slice(*place)], source.catalogue)
-    alike = [one for one in draft.goals if one.type == goal.type and _subject(one) == _subject(goal)]
+    alike = [
+        other_goal
+        for other_goal in draft.goals
+        if other_goal.type == goal.type and _subject(other_goal) == _subject(goal)
+    ]
     if draft.questions or not alike or _amount(goal) in map(_amount, alike):
         return None
-    return "the evidence says " + " and ".join(" ".join(map(str, _amount(one))) for one in alike)
+    return "the evidence says " + " and ".join(" ".join(map(str, _amount(goal))) for goal in alike)
 
 
 def _subject(goal: Goal) -> object:
@@ -166,31 +170,30 @@ def _subject(goal: Goal) -> object:
 
 def _amount(goal: Goal) -> tuple[object, ...]:
     """The side and the numbers of a goal."""
-    said = (getattr(goal, name, None) for name in ("op", "value", "factor", "delta"))
-    return tuple(one for one in said if one is not None)
+    values = (getattr(goal, name, None) for name in ("op", "value", "factor", "delta"))
+    return tuple(part for part in values if part is not None)
 
 
 def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
-    """What is wrong if the text does not say this statistic; one that the evidence says goes before one from elsewhere."""
+    """What is wrong if the text does not say this statistic.
+
+    One that the evidence says goes before one from elsewhere.
+    """
     if stat is None:
         return None
-    here = {str(one.value) for one in source.within(place) if one.kind is Kind.STAT}
+    here = {str(token.value) for token in source.within(place) if token.kind is Kind.STAT}
     if here:
         return None if stat in here else f"the evidence says {', '.join(sorted(here))}, not {stat}"
-    if any(one.kind is Kind.STAT and one.value == stat for one in source.tokens):
+    if any(token.kind is Kind.STAT and token.value == stat for token in source.tokens):
         return None
     number = stat.removeprefix("p")
     digits = [source.covering(at) for at in source.places(number)]
-    if any(
-        one is None or one.kind is not Kind.QUANTITY or one.value.unit in {None, "ratio"} for one in digits
-    ):
+    if any(digit is None or digit.kind is not Kind.QUANTITY or digit.value.unit in {None, "ratio"} for digit in digits):
         return None
-    counts = [
-        one.value.number for one in source.tokens if one.kind is Kind.QUANTITY and one.value.unit is None
-    ]
+    counts = [token.value.number for token in source.tokens if token.kind is Kind.QUANTITY and token.value.unit is None]
     parts = [
         *counts,
-        *(one / other for one, other in pairwise(counts) if other),
+        *(count / other for count, other in pairwise(counts) if other),
         *(b / a for a, b in pairwise(counts) if a),
     ]
     shares = {f"{100 * part:g}" for part in parts}
@@ -200,19 +203,22 @@ def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
 
 
 def missing_format(source: Source, slots: Slots, place: Place) -> bool:
-    """Whether the text does not say this numeric format: the evidence, or if it says none, the words around it."""
+    """Whether neither the evidence nor the text says this numeric format."""
     chosen = slots["precision"]
-    here = {str(one.value) for one in source.within(place) if one.kind is Kind.PRECISION}
-    said = here or {str(one.value) for one in source.tokens if one.kind is Kind.PRECISION}
-    if chosen in said:
+    here = {str(token.value) for token in source.within(place) if token.kind is Kind.PRECISION}
+    formats = here or {str(token.value) for token in source.tokens if token.kind is Kind.PRECISION}
+    if chosen in formats:
         return False
-    if chosen == "full" and any(one.kind is Kind.QUANTISE for one in source.tokens):
+    if chosen == "full" and any(token.kind is Kind.QUANTISE for token in source.tokens):
         return False
     return bool(here) or _FORMAT.search(fold(source.text).text) is None
 
 
 def differing_rule(source: Source, slots: Slots, place: Place) -> str | None:
-    """What is wrong if the rules, which read the evidence alone without a doubt, find another rule or another order in it."""
+    """What is wrong if the rules find another rule or another order in the evidence.
+
+    Only where they read the evidence alone without a doubt.
+    """
     if problem := _differing_refusal(source, slots, place) or _differing_first(source, slots, place):
         return problem
     evidence = source.text[slice(*place)]
@@ -221,27 +227,28 @@ def differing_rule(source: Source, slots: Slots, place: Place) -> str | None:
     if draft.questions or not alike or _TURNING.search(fold(evidence).text):
         return None
     chosen = {name: words for name in ("rule", "higher", "lower") if (words := slots[name]) is not None}
-    said = [{name: _softened(str(getattr(goal, name, ""))) for name in chosen} for goal in alike]
-    named = {
-        name: _softened(names.tenant(words, source.catalogue) or words) for name, words in chosen.items()
-    }
-    if named in said:
+    rules = [{name: _softened(str(getattr(goal, name, ""))) for name in chosen} for goal in alike]
+    named = {name: _softened(names.tenant(words, source.catalogue) or words) for name, words in chosen.items()}
+    if named in rules:
         return None
-    return "the evidence says " + ", ".join(f"{name} {value}" for name, value in said[0].items())
+    return "the evidence says " + ", ".join(f"{name} {value}" for name, value in rules[0].items())
 
 
-def _softened(said: str) -> str:
+def _softened(text: str) -> str:
     """A rule or a side; to prefer is to require, softly."""
-    return "require" if said == "prefer" else said.removeprefix("tenant:")
+    return "require" if text == "prefer" else text.removeprefix("tenant:")
 
 
 def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None:
-    """What is wrong if the evidence refuses, allows or prefers otherwise than the rule; words that nobody knows may do any."""
+    """What is wrong if the evidence refuses, allows or prefers otherwise than the rule.
+
+    Words that nobody knows may do any.
+    """
     rule = slots["rule"]
     named = [at for slot in _NAMES if (words := slots[slot]) for at in source.places(words)]
     inside = source.within(place)
-    said = [one for one in inside if not any(at[0] <= one.start and one.end <= at[1] for at in named)]
-    kinds = {Kind.FREEZE if one.value == "freeze" else one.kind for one in said}  # a change freeze
+    tokens = [token for token in inside if not any(at[0] <= token.start and token.end <= at[1] for at in named)]
+    kinds = {Kind.FREEZE if token.value == "freeze" else token.kind for token in tokens}  # a change freeze
     known = Kind.UNKNOWN not in kinds and _TURNING.search(fold(source.text[slice(*place)]).text) is None
     lacking = {"forbid": _REFUSING, "freeze": {Kind.FREEZE}, "min": {Kind.COMPARISON}}
     if known and rule in lacking and kinds.isdisjoint(lacking[rule]):
@@ -254,9 +261,7 @@ def _differing_refusal(source: Source, slots: Slots, place: Place) -> str | None
         return "the evidence requires full precision"
     if slots["type"] == "placement" and rule != "freeze" and Kind.FREEZE in kinds:
         return "the evidence says freeze"
-    turned = (
-        rule in {"require", "prefer", "allow"} and slots["precision"] != "full" and Kind.ONLY not in kinds
-    )
+    turned = rule in {"require", "prefer", "allow"} and slots["precision"] != "full" and Kind.ONLY not in kinds
     refused = not kinds.isdisjoint({Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT})
     return f"the evidence refuses, which {rule} does not say" if turned and refused else None
 

@@ -1,1 +1,4 @@
-"""OpenSLO v1: ``export`` writes goals as documents, ``reader`` reads documents as goals; both say what gets lost."""
+"""OpenSLO v1: ``export`` writes goals as documents, ``reader`` reads documents as goals.
+
+Both say what gets lost.
+"""

@@ -37,12 +37,15 @@ def quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def matchers(said: str | None, known: Collection[str]) -> dict[str, str] | None:
-    """Labels and the values they must equal; None if there are others than the known ones, or other comparisons."""
+def matchers(text: str | None, known: Collection[str]) -> dict[str, str] | None:
+    """Labels and the values they must equal.
+
+    None if there are others than the known ones, or other comparisons.
+    """
     found: dict[str, str] = {}
     place = 0
-    while said and place < len(said):
-        match = _MATCHER.match(said, place)
+    while text and place < len(text):
+        match = _MATCHER.match(text, place)
         if match is None or match["name"] not in known or match["name"] in found:
             return None
         found[match["name"]], place = _plain(match["value"]), match.end()
@@ -196,10 +199,10 @@ def _between(goal: Objective, engine: EngineName, language: Language) -> Iterabl
     if value in bounds:
         return
     near = [
-        max((one for one in bounds if one < value), default=None),
-        min((one for one in bounds if one > value), default=None),
+        max((bound for bound in bounds if bound < value), default=None),
+        min((bound for bound in bounds if bound > value), default=None),
     ]
-    listed = " / ".join(f"{one:g}" for one in near if one is not None)
+    listed = " / ".join(f"{value:g}" for value in near if value is not None)
     or_else = say(language, f"or_else_{engine}")
     name = histogram(engine, goal.metric)
     yield say(language, "between_buckets", value=f"{value:g}", histogram=name, near=listed, or_else=or_else)
@@ -234,28 +237,26 @@ def _slo(goal: Objective, engine: EngineName, name: str) -> dict[str, Any]:
 
 
 def _title(goal: Objective) -> str:
-    return " ".join(
-        filter(None, (goal.stat, METRIC_LABELS[goal.metric], goal.op, f"{goal.value:g}", goal.unit))
-    )
+    return " ".join(filter(None, (goal.stat, METRIC_LABELS[goal.metric], goal.op, f"{goal.value:g}", goal.unit)))
 
 
 def _labels(goal: Objective) -> dict[str, str]:
     window = goal.window if isinstance(goal.window, str) else "said"
-    said = {"window": window, "tenant": goal.tenant, "model": goal.model}
-    return {name: _slug(value) for name, value in said.items() if value}
+    fields = {"window": window, "tenant": goal.tenant, "model": goal.model}
+    return {name: _slug(value) for name, value in fields.items() if value}
 
 
 def _annotations(goal: Objective) -> dict[str, str]:
     """What OpenSLO has no place for, as text; a goal of every hour for everybody has none but its metric."""
     body = goal_document(goal)
-    said = {"metric": goal.metric, "tenant": goal.tenant, "model": goal.model}
+    fields = {"metric": goal.metric, "tenant": goal.tenant, "model": goal.model}
     if goal.window != "always":
-        said["window"] = goal.window if isinstance(goal.window, str) else json.dumps(body["window"])
+        fields["window"] = goal.window if isinstance(goal.window, str) else json.dumps(body["window"])
     if goal.stat and goal.metric not in LATENCIES:
-        said["stat"] = goal.stat
+        fields["stat"] = goal.stat
     if goal.soft:
-        said["soft"] = "true"
-    return {f"{OWN}{name}": value for name, value in said.items() if value}
+        fields["soft"] = "true"
+    return {f"{OWN}{name}": value for name, value in fields.items() if value}
 
 
 def _source(text: str) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def number_of(data: Any, path: str) -> float:
 
 def text_of(data: Any, path: str) -> str:
     """Words, of whole characters."""
-    if not isinstance(data, str) or not data.strip() or any("\ud800" <= one <= "\udfff" for one in data):
+    if not isinstance(data, str) or not data.strip() or any("\ud800" <= character <= "\udfff" for character in data):
         raise OpenSloError(path, f"must be a text, not {shown(data)}")
     return data
 
@@ -165,7 +165,7 @@ def read(documents: Sequence[object]) -> Imported:
     text = "\n".join(dict.fromkeys(goal.evidence for goal in goals))
     language: Language = "zh" if is_chinese(text) else "en"
     translator = TranslatorInfo(name="rules", reason="read from OpenSLO")
-    left_out_words = tuple(Loss(one.pointer, say(language, one.message, **facts)) for one, facts in lost)
+    left_out_words = tuple(Loss(loss.pointer, say(language, loss.message, **facts)) for loss, facts in lost)
     return Imported(Intent(text, language, tuple(goals), translator), left_out_words)
 
 
@@ -241,23 +241,15 @@ def _ratio(metric: Any, path: str, objective: Any, where: str) -> _Bound:
         all_of["range"],
         outside.get("model_name"),
     )
-    if (
-        not same
-        or outside.get("le", "+Inf") != "+Inf"
-        or (all_of["kind"] == "bucket" and "le" not in outside)
-    ):
-        raise OpenSloError(
-            f"{path}/total", "must count all requests of the histogram in good, over the same range"
-        )
+    if not same or outside.get("le", "+Inf") != "+Inf" or (all_of["kind"] == "bucket" and "le" not in outside):
+        raise OpenSloError(f"{path}/total", "must count all requests of the histogram in good, over the same range")
     bound = _seconds(inside.get("le"), f"{path}/good")
-    return _Bound(
-        _latency(upper["name"], f"{path}/good"), _STATS[share], "<=", bound, inside.get("model_name")
-    )
+    return _Bound(_latency(upper["name"], f"{path}/good"), _STATS[share], "<=", bound, inside.get("model_name"))
 
 
 def _threshold(metric: Any, path: str, objective: Any, where: str) -> tuple[_Bound, _Lost]:
     """A query whose value is bounded in every slice of time."""
-    said = _query(metric, path)
+    query = _query(metric, path)
     refuse_other_keys(
         objective,
         where,
@@ -269,10 +261,10 @@ def _threshold(metric: Any, path: str, objective: Any, where: str) -> tuple[_Bou
         raise OpenSloError(f"{where}/op", f"must be one of {listed(ops)}, not {shown(objective['op'])}")
     value = number_of(objective["value"], f"{where}/value")
     op: Literal["<=", ">="] = "<=" if objective["op"] == "lte" else ">="
-    if (quantile := QUANTILE.fullmatch(said)) is not None:
+    if (quantile := QUANTILE.fullmatch(query)) is not None:
         bound = _quantile(quantile, op, value, (path, where))
     else:
-        name, stat, model = _known_query(said, path)
+        name, stat, model = _known_query(query, path)
         bound = _Bound(name, stat, op, value, model)
     return bound, _budget(objective, where)
 
@@ -288,13 +280,13 @@ def _quantile(match: re.Match[str], op: Literal["<=", ">="], value: float, place
     return _Bound(_latency(match["name"], path), _STATS[share], op, value, labels.get("model_name"))
 
 
-def _known_query(said: str, path: str) -> tuple[Metric, Stat | None, str | None]:
+def _known_query(text: str, path: str) -> tuple[Metric, Stat | None, str | None]:
     """The metric of a query that is one of ours, of any engine and for any model."""
-    model = next(iter(values_of("model_name", said)), None)
+    model = next(iter(values_of("model_name", text)), None)
     for engine, metric in product(ENGINES, get_args(Metric)):
-        if metric in LATENCIES and said == tight(mean_query(engine, metric, model)):
+        if metric in LATENCIES and text == tight(mean_query(engine, metric, model)):
             return metric, "mean", model
-        if metric in thresholds(engine) and said == tight(query(engine, metric, model)):
+        if metric in thresholds(engine) and text == tight(query(engine, metric, model)):
             return metric, None, model
     raise OpenSloError(
         f"{path}/metricSource/spec/query",
@@ -325,9 +317,7 @@ def _period(window: Any, path: str) -> _Lost:
     if not _DURATION.fullmatch(duration):
         raise OpenSloError(f"{path}/duration", f"must be a duration as {PERIOD!r}, not {shown(duration)}")
     return (
-        []
-        if duration == PERIOD and "calendar" not in window
-        else [(Loss(path, "period_read"), {"window": duration})]
+        [] if duration == PERIOD and "calendar" not in window else [(Loss(path, "period_read"), {"window": duration})]
     )
 
 
@@ -344,7 +334,7 @@ def _own(annotations: Any, path: str) -> dict[str, str]:
             if name not in _ANNOTATIONS:
                 raise OpenSloError(
                     f"{path}/{key}",
-                    f"is none of ours; known are {listed(OWN + one for one in _ANNOTATIONS)}",
+                    f"is none of ours; known are {listed(OWN + annotation for annotation in _ANNOTATIONS)}",
                 )
             found[name] = text_of(value, f"{path}/{key}")
     return found
@@ -378,11 +368,11 @@ def _annotated(goal: Objective, notes: Mapping[str, str], path: str) -> Objectiv
     )
 
 
-def _window(said: str, path: str) -> Window:
-    if not said.startswith("{"):
-        return said
+def _window(text: str, path: str) -> Window:
+    if not text.startswith("{"):
+        return text
     try:
-        return window_of(json.loads(said), path)
+        return window_of(json.loads(text), path)
     except DocumentError as error:
         raise OpenSloError(error.pointer, error.problem) from None
     except (ValueError, RecursionError):
@@ -403,13 +393,11 @@ def _query(metric: Any, path: str) -> str:
     return tight(text_of(source["spec"]["query"], f"{inside}/spec/query"))
 
 
-def _labels(said: str | None, path: str, known: Collection[str]) -> dict[str, str]:
-    labels = matchers(said, known)
+def _labels(text: str | None, path: str, known: Collection[str]) -> dict[str, str]:
+    labels = matchers(text, known)
     if labels is None:
         only = listed(sorted(known))
-        raise OpenSloError(
-            path, f"of its labels only {only} are understood, once each and with =, not {shown(said)}"
-        )
+        raise OpenSloError(path, f"of its labels only {only} are understood, once each and with =, not {shown(text)}")
     return labels
 
 
@@ -421,9 +409,9 @@ def _latency(name: str, path: str) -> Metric:
     raise OpenSloError(path, f"the histogram {shown(name)} is not one that I know: {known}")
 
 
-def _seconds(said: str | None, path: str) -> float:
+def _seconds(text: str | None, path: str) -> float:
     try:
-        value = float(said or "")
+        value = float(text or "")
     except ValueError:
-        raise OpenSloError(path, f'needs a label le="SECONDS", not {shown(said)}') from None
+        raise OpenSloError(path, f'needs a label le="SECONDS", not {shown(text)}') from None
     return number_of(value, path)

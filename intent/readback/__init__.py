@@ -1,4 +1,7 @@
-"""Goals in words: the sentence an operator confirms, in both languages, which the rules read back to the same goals."""
+"""Goals as the sentence that an operator confirms, in English and Chinese.
+
+The rules read it back to the same goals.
+"""
 
 from intent.readback.clauses import Words as Words
 from intent.readback.clauses import in_words as in_words

@@ -66,10 +66,10 @@ class Words:
 
     def amount(self, value: float, unit: str | None, evidence: str = "") -> str:
         """A value in the unit in which the operator's own number appears, else in one that reads well."""
-        said = {plain(float(number.replace(",", ""))) for number in _NUMBER.findall(evidence)}
+        numbers = {plain(float(number.replace(",", ""))) for number in _NUMBER.findall(evidence)}
         units = _UNITS.get(unit or "", ((unit or "", 1),))
         usual = units[1] if unit == "s" and abs(value) < 1 else units[0]
-        name, factor = next((one for one in units if plain(value * one[1]) in said), usual)
+        name, factor = next((unit for unit in units if plain(value * unit[1]) in numbers), usual)
         number = plain(value * factor)
         return f"{number} {name}" if name not in {"gpus", ""} else number
 
@@ -79,11 +79,7 @@ class Words:
             return f"{window.duration_s} s"  # another rule's finding; it has no words
         if not isinstance(window, str):
             return spoken(window, self.language)
-        return (
-            self.say(f"window.{window}")
-            if window in NAMED_WINDOWS
-            else self.say("window.other", name=name(window))
-        )
+        return self.say(f"window.{window}") if window in NAMED_WINDOWS else self.say("window.other", name=name(window))
 
     def side(self, side: str) -> str:
         """What a priority is about."""
@@ -96,19 +92,19 @@ class Words:
 
     def place(self, selector: str) -> str:
         """Devices: a kind, one device or a node."""
-        kind, _, said = selector.partition(":")
-        as_said = {"gpu_type": name(said) == said and not is_device(said), "gpu": is_device(said)}
-        return said if as_said.get(kind) else self.say(f"place.{kind}", name=name(said))
+        kind, _, device = selector.partition(":")
+        as_said = {"gpu_type": name(device) == device and not is_device(device), "gpu": is_device(device)}
+        return device if as_said.get(kind) else self.say(f"place.{kind}", name=name(device))
 
 
-def is_device(said: str) -> bool:
+def is_device(text: str) -> bool:
     """Whether this is how one device is called: ``gpu-3``."""
-    return re.fullmatch(r"gpu-\d+", said) is not None
+    return re.fullmatch(r"gpu-\d+", text) is not None
 
 
-def name(said: str) -> str:
+def name(text: str) -> str:
     """A name as it is, in quotation marks where it is more than one word."""
-    return said if _ONE_WORD.fullmatch(said) else json.dumps(said, ensure_ascii=False)
+    return text if _ONE_WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def plain(value: float) -> str:
@@ -117,18 +113,19 @@ def plain(value: float) -> str:
 
 
 def render(intent: Intent) -> str:
-    """The read-back of goals that have the form of the schema, and what was set aside; empty without goals."""
+    """The read-back of goals that have the form of the schema, and what was set aside.
+
+    Empty without goals.
+    """
     sentence = in_words(intent.goals, intent.language, intent.assumptions)
-    aside = ", ".join(json.dumps(one.words, ensure_ascii=False) for one in intent.set_aside)
+    aside = ", ".join(json.dumps(ignored.words, ensure_ascii=False) for ignored in intent.set_aside)
     return sentence + Words(intent.language).say("set_aside", words=aside) if sentence and aside else sentence
 
 
 def in_words(goals: Sequence[Goal], language: Language, assumptions: Sequence[Assumption] = ()) -> str:
     """The same of goals that are no intent yet; ``assumptions`` point into a document with these goals."""
     words = Words(language)
-    clauses = [
-        _Clause(words, goal, _assumed(assumptions, number)).text() for number, goal in enumerate(goals)
-    ]
+    clauses = [_Clause(words, goal, _assumed(assumptions, number)).text() for number, goal in enumerate(goals)]
     sentence = words.say("clauses.separator").join(clauses)
     return f"{sentence[0].upper()}{sentence[1:]}{words.say('clauses.end')}" if sentence else ""
 
@@ -137,7 +134,9 @@ def _assumed(assumptions: Sequence[Assumption], number: int) -> dict[str, str]:
     """Slot to the words of its assumption."""
     prefix = f"/goals/{number}/"
     return {
-        one.pointer.removeprefix(prefix): one.text for one in assumptions if one.pointer.startswith(prefix)
+        assumption.pointer.removeprefix(prefix): assumption.text
+        for assumption in assumptions
+        if assumption.pointer.startswith(prefix)
     }
 
 
@@ -166,8 +165,8 @@ class _Clause:
         """For whom; an exception names its tenant itself."""
         parts = []
         for slot, key in (("tenant", "scope.tenant"), ("model", "scope.model")):
-            if slot not in self.marked and (said := getattr(self.goal, slot, None)):
-                parts.append(self.mark(self.words.say(key, name=name(said)), slot))
+            if slot not in self.marked and (scope := getattr(self.goal, slot, None)):
+                parts.append(self.mark(self.words.say(key, name=name(scope)), slot))
         return "".join(parts)
 
 
@@ -178,8 +177,8 @@ def _measured(goal: Objective | Relative, clause: _Clause) -> dict[str, str]:
     """Statistic and metric."""
     stat = ""
     if goal.stat:
-        said = clause.words.say("mean") if goal.stat == "mean" else goal.stat.upper()
-        stat = f"{clause.mark(said, 'stat')} "
+        statistic = clause.words.say("mean") if goal.stat == "mean" else goal.stat.upper()
+        stat = f"{clause.mark(statistic, 'stat')} "
     return {"stat": stat, "metric": clause.mark(clause.words.metric(goal.metric), "metric")}
 
 
@@ -263,10 +262,10 @@ def _placement(goal: Placement, clause: _Clause) -> str:
     place = clause.mark(words.place(goal.selector), "selector")
     workload = clause.mark(_workload(goal.workload, words), "workload") if goal.workload else ""
     if goal.rule == "freeze":
-        said = words.say("clause.frozen_for" if workload else "clause.frozen", place=place, workload=workload)
+        sentence = words.say("clause.frozen_for" if workload else "clause.frozen", place=place, workload=workload)
     else:
-        said = words.say(keys[goal.rule], place=place, workload=f"{workload} " if workload else "")
-    return clause.mark(said, "rule")
+        sentence = words.say(keys[goal.rule], place=place, workload=f"{workload} " if workload else "")
+    return clause.mark(sentence, "rule")
 
 
 def _workload(workload: str, words: Words) -> str:

@@ -1,4 +1,7 @@
-"""Numbers with their units: ``a hundred and eighty``, ``$40 an hour``, ``两秒半``, ``between 60% and 80%``. Pure."""
+"""Numbers with their units.
+
+``a hundred and eighty``, ``$40 an hour``, ``两秒半``, ``between 60% and 80%``. Pure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,12 +10,12 @@ from intent.rules.kinds import Kind
 from intent.rules.lexicon import MINUS
 from intent.rules.quantities import PER_USER, Quantity
 from intent.rules.rewriting import Rewrite, joined, kinds, skip, spanning
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _PERIOD_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
-def spans(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+def spans(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     """``under a second``: a time, not a rate."""
     if not (kinds(tokens, Kind.COMPARISON, Kind.PERIOD) and tokens[1].value in _PERIOD_SECONDS):
         return None
@@ -25,8 +28,11 @@ def spans(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     ], 2
 
 
-def numbers(tokens: Sequence[Token]) -> Rewrite | None:
-    """Digits with their sign and multiplier, ``twenty five``, ``p97``, ``a second`` as 1 s, and ``three nines``."""
+def numbers(tokens: Sequence[TextToken]) -> Rewrite | None:
+    """Numbers: digits, ``twenty five``, ``p97``, ``a second`` (1 s), ``three nines``.
+
+    Digits come with their sign and multiplier.
+    """
     first, rest = tokens[0], tokens[1:]
     if first.kind is Kind.QUANTITY:
         return None if isinstance(first.value, Quantity) else _share(first)
@@ -41,7 +47,7 @@ def numbers(tokens: Sequence[Token]) -> Rewrite | None:
     return _number(tokens) if first.kind is Kind.NUMBER else None
 
 
-def _marked(tokens: Sequence[Token]) -> Rewrite | None:
+def _marked(tokens: Sequence[TextToken]) -> Rewrite | None:
     """A number behind a minus, a ``p`` (``p ninety nine point nine``) or a ``point``."""
     if tokens[0].value == MINUS:
         return joined(tokens[:2], Kind.NUMBER, -tokens[1].value)
@@ -52,13 +58,13 @@ def _marked(tokens: Sequence[Token]) -> Rewrite | None:
     return joined(tokens[: 1 + used], Kind.STAT, f"p{value:g}")
 
 
-def _share(token: Token) -> Rewrite:
+def _share(token: TextToken) -> Rewrite:
     """``three nines`` (a whole number in the lexicon) or ``百分之四十`` (a fraction) as a percentage."""
     share = 100 * (1 - 10.0**-token.value if isinstance(token.value, int) else token.value)
     return [replace(token, value=Quantity(float(f"{share:.12g}"), "ratio", 0.01))], 1
 
 
-def _is_article(tokens: Sequence[Token]) -> bool:
+def _is_article(tokens: Sequence[TextToken]) -> bool:
     """Whether 一个 stands where English has ``a``: in front of anything but a counted thing."""
     if len(tokens) < 3 or tokens[0].kind is not Kind.NUMBER or tokens[0].value != 1.0:
         return False
@@ -66,7 +72,7 @@ def _is_article(tokens: Sequence[Token]) -> bool:
     return tokens[1].value == "个" and tokens[1].start == tokens[0].end and tokens[2].kind in nouns
 
 
-def _article(tokens: Sequence[Token]) -> Rewrite | None:
+def _article(tokens: Sequence[TextToken]) -> Rewrite | None:
     first, rest = tokens[0], tokens[1:]
     if kinds(rest, Kind.UNIT) and rest[0].value[0] == "s":
         return [replace(first, kind=Kind.NUMBER, value=1.0)], 1
@@ -75,7 +81,7 @@ def _article(tokens: Sequence[Token]) -> Rewrite | None:
     return _with_rest(tokens, 2, rest[0].value) if kinds(rest, Kind.MULTIPLIER) else None
 
 
-def _number(tokens: Sequence[Token]) -> Rewrite:
+def _number(tokens: Sequence[TextToken]) -> Rewrite:
     value, used = _spelt(tokens)
     if kinds(tokens[used:], Kind.UNIT) and tokens[used].value == ("ratio", 0.1):
         return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(value * 10, "ratio", 0.01))
@@ -87,7 +93,7 @@ def _number(tokens: Sequence[Token]) -> Rewrite:
     return _with_rest(tokens, used, value)
 
 
-def _spelt(tokens: Sequence[Token]) -> tuple[float, int]:
+def _spelt(tokens: Sequence[TextToken]) -> tuple[float, int]:
     """A number and how many tokens say it: ``twenty five``, ``one point five``."""
     value, used = float(tokens[0].value), 1
     if kinds(tokens, Kind.NUMBER, Kind.NUMBER) and _is_compound(tokens[0], tokens[1]):
@@ -98,7 +104,7 @@ def _spelt(tokens: Sequence[Token]) -> tuple[float, int]:
     return value, used
 
 
-def _decimals(whole: float, tokens: Sequence[Token]) -> tuple[float, int]:
+def _decimals(whole: float, tokens: Sequence[TextToken]) -> tuple[float, int]:
     """The digits behind ``point``: ``nine nine``."""
     used = 1
     while kinds(tokens[used:], Kind.NUMBER) and 0 <= tokens[used].value < 10 and tokens[0].value < 10:
@@ -106,7 +112,7 @@ def _decimals(whole: float, tokens: Sequence[Token]) -> tuple[float, int]:
     return float(f"{whole:g}." + "".join(f"{token.value:g}" for token in tokens[:used])), used
 
 
-def _with_rest(tokens: Sequence[Token], used: int, value: float) -> Rewrite:
+def _with_rest(tokens: Sequence[TextToken], used: int, value: float) -> Rewrite:
     """``a hundred and eighty``, ``two hundred fifty``."""
     place = used + 1 if len(tokens) > used and tokens[used].value == "and" else used
     spelt = tokens[used - 1].kind is Kind.MULTIPLIER and tokens[used - 1].end - tokens[used - 1].start > 1
@@ -121,13 +127,13 @@ def _with_rest(tokens: Sequence[Token], used: int, value: float) -> Rewrite:
     return joined(tokens[:used], Kind.NUMBER, value)
 
 
-def _is_compound(tens: Token, ones: Token) -> bool:
+def _is_compound(tens: TextToken, ones: TextToken) -> bool:
     """``twenty five``, but not ``20 5``."""
     spelt = all(token.end - token.start >= 3 for token in (tens, ones)) and tens.end - tens.start >= 5
     return spelt and tens.value in {20, 30, 40, 50, 60, 70, 80, 90} and ones.value in range(1, 10)
 
 
-def no_units(tokens: Sequence[Token]) -> Rewrite | None:
+def no_units(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``us``, the people, where no number stands before it; the s of ``Llama 3's``."""
     if kinds(tokens, Kind.NUMBER, Kind.UNIT):
         return list(tokens[:2]), 2
@@ -138,7 +144,7 @@ def no_units(tokens: Sequence[Token]) -> Rewrite | None:
     return None
 
 
-def quantities(tokens: Sequence[Token]) -> Rewrite | None:
+def quantities(tokens: Sequence[TextToken]) -> Rewrite | None:
     """A number with what stands before it (a currency) and after it (a unit, or a currency, and a period)."""
     leading = 1 if kinds(tokens, Kind.CURRENCY, Kind.NUMBER) else 0
     if not kinds(tokens[leading:], Kind.NUMBER):
@@ -153,15 +159,13 @@ def quantities(tokens: Sequence[Token]) -> Rewrite | None:
         used, factor_unit = 2, ("s", 60.0)
     if factor_unit is None:
         return joined(tokens[:1], Kind.QUANTITY, Quantity(number))
-    each = kinds(tokens[used:], Kind.PER_USER) or (
-        len(tokens) > used and tokens[used].value in {"each", "apiece"}
-    )
+    each = kinds(tokens[used:], Kind.PER_USER) or (len(tokens) > used and tokens[used].value in {"each", "apiece"})
     if factor_unit[0] == "tokens/s" and each:
         return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(number, PER_USER, factor_unit[1]))
     return joined(tokens[:used], Kind.QUANTITY, Quantity(number, *factor_unit))
 
 
-def _money(tokens: Sequence[Token], leading: int, number: float) -> Rewrite:
+def _money(tokens: Sequence[TextToken], leading: int, number: float) -> Rewrite:
     used = leading + 1 + (not leading)
     if leading and kinds(tokens[used:], Kind.CURRENCY):  # "$40 USD"
         used += 1
@@ -172,39 +176,34 @@ def _money(tokens: Sequence[Token], leading: int, number: float) -> Rewrite:
         return joined(tokens[:end], Kind.QUANTITY, Quantity(number, "money"))
     place = skip(tokens, used, Kind.FILLER)
     if kinds(tokens[place:], Kind.PERIOD):
-        return joined(
-            tokens[: place + 1], Kind.QUANTITY, Quantity(number, f"USD/{tokens[place].value}", factor)
-        )
+        return joined(tokens[: place + 1], Kind.QUANTITY, Quantity(number, f"USD/{tokens[place].value}", factor))
     return joined(tokens[:used], Kind.QUANTITY, Quantity(number, "USD", factor))
 
 
-def _is_minutes(tokens: Sequence[Token]) -> bool:
-    """Whether this comparison is the word ``min`` behind a number: minutes, unless another number follows it."""
-    return (
-        tokens[0].value == ">="
-        and tokens[0].end - tokens[0].start == 3
-        and not kinds(tokens[1:], Kind.NUMBER)
-    )
+def _is_minutes(tokens: Sequence[TextToken]) -> bool:
+    """Whether this comparison is the word ``min`` behind a number.
+
+    Minutes, unless another number follows it.
+    """
+    return tokens[0].value == ">=" and tokens[0].end - tokens[0].start == 3 and not kinds(tokens[1:], Kind.NUMBER)
 
 
-def half_more(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+def half_more(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     """``两秒半``, ``一秒二``: a quantity and half of its unit, or tenths."""
     if not kinds(tokens, Kind.QUANTITY, Kind.QUANTITY) or tokens[1].value.unit is not None:
         return None
-    said, more = tokens[0].value, tokens[1]
-    if said.unit != "s" or said.number < 1 or more.start != tokens[0].end:
+    half, more = tokens[0].value, tokens[1]
+    if half.unit != "s" or half.number < 1 or more.start != tokens[0].end:
         return None
-    tenths = text[more.start : more.end] in _TENTHS and said.number < 10
+    tenths = text[more.start : more.end] in _TENTHS and half.number < 10
     part = 0.5 if more.value.number == 0.5 else more.value.number / 10 if tenths else None
-    return (
-        None if part is None else joined(tokens[:2], Kind.QUANTITY, replace(said, number=said.number + part))
-    )
+    return None if part is None else joined(tokens[:2], Kind.QUANTITY, replace(half, number=half.number + part))
 
 
 _TENTHS = frozenset("一二三四五六七八九123456789")
 
 
-def both_sides(tokens: Sequence[Token]) -> Rewrite | None:
+def both_sides(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``no fewer than 4 and no more than 6``: a range whose unit comes last."""
     pattern = (Kind.COMPARISON, Kind.QUANTITY, Kind.JOIN, Kind.COMPARISON, Kind.QUANTITY)
     if not kinds(tokens, *pattern) or {tokens[0].value, tokens[3].value} != {"<=", ">="}:
@@ -216,7 +215,7 @@ def both_sides(tokens: Sequence[Token]) -> Rewrite | None:
     return joined(tokens[:5], Kind.RANGE, tuple(token.value.in_unit(unit, factor) for token in (low, high)))
 
 
-def ranges(tokens: Sequence[Token]) -> Rewrite | None:
+def ranges(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``between 60% and 80%`` and ``60-80%``; a unit said once holds for both."""
     start = 1 if tokens[0].kind is Kind.BETWEEN else 0
     if not kinds(tokens[start:], Kind.QUANTITY) or not kinds(tokens[start + 2 :], Kind.QUANTITY):

@@ -38,11 +38,11 @@ from intent.rules.questions import (
     ask_unit,
     ask_whole,
 )
-from intent.rules.readings import Reading
-from intent.rules.tokens import Token
+from intent.rules.readings import BoundReading
+from intent.rules.tokens import TextToken
 
 
-def add_goal(draft: Draft, reading: Reading) -> None:
+def add_goal(draft: Draft, reading: BoundReading) -> None:
     """Append the goal of one reading with its assumptions, or the question that keeps it from being one."""
     mark = len(draft.assumptions)
     goal = _goal(draft, reading)
@@ -52,7 +52,7 @@ def add_goal(draft: Draft, reading: Reading) -> None:
         draft.add(goal, (reading.start, reading.end))
 
 
-def _goal(draft: Draft, reading: Reading) -> Goal | None:
+def _goal(draft: Draft, reading: BoundReading) -> Goal | None:
     if reading.head is not None and reading.head.value in SETTINGS:
         return _config(draft, reading, reading.head)
     metric = metric_of(draft, reading)
@@ -66,7 +66,7 @@ def _goal(draft: Draft, reading: Reading) -> Goal | None:
 # -- the metric ------------------------------------------------------------------------------------
 
 
-def metric_of(draft: Draft, reading: Reading) -> str | None:
+def metric_of(draft: Draft, reading: BoundReading) -> str | None:
     """The metric of a reading, or None if it could be two or none and was asked about."""
     head, unit = reading.head, _unit(reading)
     if head is None or head.kind is Kind.UNKNOWN:
@@ -83,7 +83,7 @@ def metric_of(draft: Draft, reading: Reading) -> str | None:
     return str(head.value)
 
 
-def _throughput(draft: Draft, reading: Reading) -> str | None:
+def _throughput(draft: Draft, reading: BoundReading) -> str | None:
     """Tokens or requests, as the unit says."""
     unit = _unit(reading)
     if unit is not None and unit != "ratio":
@@ -95,25 +95,25 @@ def _throughput(draft: Draft, reading: Reading) -> str | None:
     return "throughput_tok"
 
 
-def _unit(reading: Reading) -> str | None:
+def _unit(reading: BoundReading) -> str | None:
     return reading.quantity.value.unit if reading.quantity else None
 
 
 # -- objectives ------------------------------------------------------------------------------------
 
 
-def _optimisation(draft: Draft, reading: Reading, metric: str, said: Token) -> Goal | None:
-    wish = "minimize" if said.kind is Kind.CHEAPEST else str(said.value)
+def _optimisation(draft: Draft, reading: BoundReading, metric: str, token: TextToken) -> Goal | None:
+    wish = "minimize" if token.kind is Kind.CHEAPEST else str(token.value)
     if metric in (LOWER_IS_BETTER if wish == "maximize" else HIGHER_IS_BETTER):
-        ask_optimum(draft, metric, said)
+        ask_optimum(draft, metric, token)
         return None
     if reading.quantity is not None:
-        ask_bound_or_optimum(draft, metric, said, reading.quantity)
+        ask_bound_or_optimum(draft, metric, token, reading.quantity)
         return None
     return _objective(draft, reading, metric, {"op": wish})
 
 
-def _bound(draft: Draft, reading: Reading, metric: str) -> Goal | None:
+def _bound(draft: Draft, reading: BoundReading, metric: str) -> Goal | None:
     amount = reading.quantity
     if amount is None:
         ask_bound(draft, reading, metric)
@@ -131,18 +131,18 @@ def _bound(draft: Draft, reading: Reading, metric: str) -> Goal | None:
     return _unusual(draft, reading, metric, bound)
 
 
-def _unusual(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any]) -> Objective | None:
+def _unusual(draft: Draft, reading: BoundReading, metric: str, bound: dict[str, Any]) -> Objective | None:
     """A bound on the side that nobody needs is asked about, unless a verb says where it goes."""
-    said, amount = reading.comparison, reading.quantity
+    comparison, amount = reading.comparison, reading.quantity
     before = draft.text[: reading.end].lower()
-    if said is None or amount is None:
+    if comparison is None or amount is None:
         return None
-    if draft.said(said).lower() == "up to" and _RISING.search(before):  # "bring availability up to 99.9%"
+    if draft.said(comparison).lower() == "up to" and _RISING.search(before):  # "bring availability up to 99.9%"
         draft.assume("op", "assumed_op", side=draft.say(SIDES[_turned(bound["op"])]), said=draft.said(amount))
         return _objective(draft, reading, metric, bound | {"op": _turned(bound["op"])})
     goal = _objective(draft, reading, metric, bound)
     if goal is not None:
-        ask_direction(draft, metric, said, amount)
+        ask_direction(draft, metric, comparison, amount)
         draft.unusual.append((goal, (reading.start, reading.end), draft.questions[-1]))
     return None
 
@@ -157,7 +157,7 @@ def _is_unusual(metric: str, op: str) -> bool:
     return op == ("<=" if metric in HIGHER_IS_BETTER else ">=" if metric in LOWER_IS_BETTER else None)
 
 
-def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any]) -> Objective | None:
+def _objective(draft: Draft, reading: BoundReading, metric: str, bound: dict[str, Any]) -> Objective | None:
     common = scoped(draft, reading)
     stat = stat_of(draft, reading, metric)
     if common is None or stat is False:
@@ -165,7 +165,7 @@ def _objective(draft: Draft, reading: Reading, metric: str, bound: dict[str, Any
     return Objective(metric=metric, stat=stat, soft=reading.soft, **common, **bound)  # type: ignore[arg-type] # closed tables
 
 
-def scoped(draft: Draft, reading: Reading) -> dict[str, Any] | None:
+def scoped(draft: Draft, reading: BoundReading) -> dict[str, Any] | None:
     """Evidence, window and names, which every goal has; None if a name was asked about."""
     window = scopes.window(draft, reading.window)
     tenant = scopes.tenant(draft, reading.tenant)
@@ -179,57 +179,58 @@ def scoped(draft: Draft, reading: Reading) -> dict[str, Any] | None:
     }
 
 
-def normalised(draft: Draft, reading: Reading, metric: str, amount: Token) -> Quantity | None:
+def normalised(draft: Draft, reading: BoundReading, metric: str, amount: TextToken) -> Quantity | None:
     """The quantity in the metric's unit; None if it cannot be and was asked about."""
-    said: Quantity = amount.value
-    quantity = normalise(metric, said)
-    if quantity is None and said.unit in {None, "USD"}:
+    stated: Quantity = amount.value
+    quantity = normalise(metric, stated)
+    if quantity is None and stated.unit in {None, "USD"}:
         ask_unit(draft, amount, metric)
     elif quantity is None:
         ask_impossible_unit(draft, reading, metric, amount)
-    elif said.unit is None and metric != "gpu_count":
-        draft.assume(
-            "unit", "assumed_percent", number=f"{said.number:g}", percent=f"{quantity.value * 100:g}"
-        )
+    elif stated.unit is None and metric != "gpu_count":
+        draft.assume("unit", "assumed_percent", number=f"{stated.number:g}", percent=f"{quantity.value * 100:g}")
     return quantity
 
 
-def _operator(draft: Draft, reading: Reading, metric: str, amount: Token) -> str | None:
+def _operator(draft: Draft, reading: BoundReading, metric: str, amount: TextToken) -> str | None:
     """``<=`` or ``>=`` by what was said, or by the metric's good direction where that leaves no doubt."""
-    said, per_user = reading.comparison, _unit(reading) == PER_USER
+    comparison, per_user = reading.comparison, _unit(reading) == PER_USER
     if metric == "gpu_count":
-        return _counted_operator(said, reading.direction)
+        return _counted_operator(comparison, reading.direction)
     good = ">=" if metric in HIGHER_IS_BETTER else "<=" if metric in LOWER_IS_BETTER else None
-    if said is None or said.value == "==":
+    if comparison is None or comparison.value == "==":
         if good is None and reading.direction is None:
-            ask_comparison(draft, said, amount)
+            ask_comparison(draft, comparison, amount)
             return None
         if reading.direction is None or (good is not None and reading.direction != good):
             side = _turned(good or ">=") if per_user else good or ">="
             draft.assume("op", "assumed_op", side=draft.say(SIDES[side]), said=draft.said(amount))
         return good or reading.direction
-    if good is None and draft.said(said).lower() == "up to":  # "GPU utilisation up to 70%"
-        if not _RISING.search(draft.text[: said.start].lower()):
-            ask_comparison(draft, said, amount)
+    if good is None and draft.said(comparison).lower() == "up to":  # "GPU utilisation up to 70%"
+        if not _RISING.search(draft.text[: comparison.start].lower()):
+            ask_comparison(draft, comparison, amount)
             return None
         return ">="
-    op = {"better": good or ">=", "worse": _turned(good or ">=")}.get(said.value, said.value)
-    op = _turned(op) if per_user and said.value in {"<=", ">="} else op  # a rate per user bounds its inverse
+    op = {"better": good or ">=", "worse": _turned(good or ">=")}.get(comparison.value, comparison.value)
+    op = _turned(op) if per_user and comparison.value in {"<=", ">="} else op  # a rate per user bounds its inverse
     return str(op)
 
 
-def _counted_operator(said: Token | None, limited: str | None) -> str:
-    if said is None:
+def _counted_operator(token: TextToken | None, limited: str | None) -> str:
+    if token is None:
         return limited or "=="
-    return {"better": "<=", "worse": ">="}.get(said.value, str(said.value))
+    return {"better": "<=", "worse": ">="}.get(token.value, str(token.value))
 
 
 def _turned(op: str) -> str:
     return {"<=": ">=", ">=": "<="}[op]
 
 
-def stat_of(draft: Draft, reading: Reading, metric: str) -> Any:
-    """The statistic, None for one reading of the whole service, False if it is not measured and was asked about."""
+def stat_of(draft: Draft, reading: BoundReading, metric: str) -> Any:
+    """The statistic of a reading; None where one reading covers the whole service.
+
+    False if it is not measured and a question was asked.
+    """
     if reading.stat is not None:
         if reading.stat.value in get_args(Stat):
             return reading.stat.value
@@ -247,7 +248,7 @@ def stat_of(draft: Draft, reading: Reading, metric: str) -> Any:
 _CAPPED = re.compile(r"\b(?:limit|cap|restrict|confine)\w*\b|限制")
 
 
-def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
+def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None:
     amount, comparison, key = reading.quantity, reading.comparison, str(head.value)
     if amount is None:
         ask_degree(draft, head, key)
@@ -259,17 +260,15 @@ def _config(draft: Draft, reading: Reading, head: Token) -> Goal | None:
     if comparison is not None and comparison.value not in {"<=", ">=", "=="}:
         ask_fixed_or_most(draft, comparison, amount, key)
         return None
-    said = reading.tenant if Kind.TENANT not in reading.inherited else None
-    if said is not None and said.value != EVERYONE:  # a topology serves every tenant of its model
-        words = draft.say("words_not_understood", said=draft.quoted(said))
-        draft.ask("words_not_understood", said, words, [draft.without([said]), draft.say("nothing")])
+    tenant = reading.tenant if Kind.TENANT not in reading.inherited else None
+    if tenant is not None and tenant.value != EVERYONE:  # a topology serves every tenant of its model
+        words = draft.say("words_not_understood", said=draft.quoted(tenant))
+        draft.ask("words_not_understood", tenant, words, [draft.without([tenant]), draft.say("nothing")])
         return None
     common = scoped(draft, replace(reading, tenant=None))
     if common is None:
         return None
     del common["tenant"]
-    capped = reading.direction == "<=" and _CAPPED.search(
-        draft.text[max(0, reading.start - 20) : reading.end].lower()
-    )
+    capped = reading.direction == "<=" and _CAPPED.search(draft.text[max(0, reading.start - 20) : reading.end].lower())
     op = comparison.value if comparison else "<=" if capped else "=="
     return Config(key=key, op=op, value=int(quantity.number), **common)  # type: ignore[arg-type] # checked above

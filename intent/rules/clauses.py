@@ -1,4 +1,6 @@
-"""Tokens to clauses: one clause per goal (or per goals that share their bound), with what was said once handed on.
+"""Tokens to clauses: one for each goal, or for goals that share a bound.
+
+What was said once is handed on to the clauses that share it.
 
 Conventions: a window, tenant or model that leads a sentence covers it; one behind a goal belongs to that goal alone, but to
 TP and PP said together, which are one topology; ``at peak and overnight`` is the goal twice; ``TTFT and TPOT under 2s`` is
@@ -10,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from intent.rules.kinds import ANY_THROUGHPUT, Kind
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 HEADS = frozenset({Kind.METRIC, Kind.SETTING, Kind.COUNTED})
 AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
@@ -32,14 +34,14 @@ _OPENERS = frozenset(
      Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.EXCEPT, *AMOUNTS}
 )  # fmt: skip
 
-Scope = Mapping[Kind, tuple[Token, ...]]
+Scope = Mapping[Kind, tuple[TextToken, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
     """Tokens that belong together; fillers are gone."""
 
-    tokens: tuple[Token, ...]
+    tokens: tuple[TextToken, ...]
     opens_sentence: bool = False
     joint: str | None = None
     """What stands before it: ``and``, ``,``, ``:``, ``;`` or ``.``; None where nothing separates it from the one before."""
@@ -49,14 +51,14 @@ class Clause:
     """Only windows or tenants, for the goals of the clause before."""
     scope: Scope = field(default_factory=dict)
     """What covers the clause unless it names its own."""
-    plain: tuple[Token, ...] = ()
+    plain: tuple[TextToken, ...] = ()
     """Its words without a meaning."""
 
-    def of(self, *kinds: Kind) -> list[Token]:
+    def of(self, *kinds: Kind) -> list[TextToken]:
         """The tokens of these kinds, in order."""
         return [token for token in self.tokens if token.kind in kinds]
 
-    def first(self, *kinds: Kind) -> Token | None:
+    def first(self, *kinds: Kind) -> TextToken | None:
         """The first token of these kinds."""
         return next((token for token in self.tokens if token.kind in kinds), None)
 
@@ -73,20 +75,20 @@ class Clause:
         named, refused = self.of(kind), self.of(Kind.NEGATION, Kind.AVOID)
         if not (named and refused) or refused[0].start < named[-1].end:
             return False
-        wished = any(one.start < named[0].start for one in self.of(Kind.MAY, Kind.ALLOW))
-        return wished or any(one.start > refused[0].start for one in self.of(Kind.VAGUE, Kind.CHANGE))
+        wished = any(item.start < named[0].start for item in self.of(Kind.MAY, Kind.ALLOW))
+        return wished or any(item.start > refused[0].start for item in self.of(Kind.VAGUE, Kind.CHANGE))
 
-    def covered_by(self, kind: Kind) -> tuple[Token, ...]:
+    def covered_by(self, kind: Kind) -> tuple[TextToken, ...]:
         """Its own windows, tenants or models, else those that cover it."""
         return tuple(self.of(kind)) or tuple(self.scope.get(kind, ()))
 
-    def unlisted(self, kind: Kind) -> list[Token]:
+    def unlisted(self, kind: Kind) -> list[TextToken]:
         """Tokens of a kind beyond the first that nothing joins to it: ``at peak during business hours``."""
-        said = self.of(kind)
+        tokens = self.of(kind)
         return [
             later
-            for earlier, later in pairwise(said)
-            if not any(earlier.end <= one.start < later.start for one in self.of(Kind.LIST))
+            for earlier, later in pairwise(tokens)
+            if not any(earlier.end <= token.start < later.start for token in self.of(Kind.LIST))
         ]
 
     @property
@@ -95,17 +97,17 @@ class Clause:
         return self.has(*SCOPES) and self.is_only(*SCOPES, *_HARMLESS) and len(self.plain) <= _ASIDE
 
 
-def clauses(tokens: Sequence[Token]) -> list[Clause]:
+def clauses(tokens: Sequence[TextToken]) -> list[Clause]:
     """The clauses of a text."""
     return _scoped(_merged(_segments(tokens)))
 
 
-def _segments(tokens: Sequence[Token]) -> list[Clause]:
+def _segments(tokens: Sequence[TextToken]) -> list[Clause]:
     """Cut at commas, ``and`` and full stops, and where a second goal begins without any of them."""
     found: list[Clause] = []
     current = Clause((), opens_sentence=True, joint=".")
-    for place, said in enumerate(tokens):
-        token = _break(said) if _parts(said, current) else said
+    for place, spoken in enumerate(tokens):
+        token = _break(spoken) if _parts(spoken, current) else spoken
         if token.kind in {Kind.JOIN, Kind.STOP}:
             found.append(current)
             stop = token.kind is Kind.STOP or (current.opens_sentence and not current.tokens)
@@ -122,7 +124,7 @@ def _segments(tokens: Sequence[Token]) -> list[Clause]:
     return [clause for clause in [*found, current] if clause.tokens and not _is_bullet(clause)]
 
 
-def _parts(token: Token, current: Clause) -> bool:
+def _parts(token: TextToken, current: Clause) -> bool:
     """A dash, a bracket or a picture between two clauses."""
     mark = str(token.value)
     if token.kind not in {Kind.UNKNOWN, Kind.FILLER} or len(mark) != 1:
@@ -131,7 +133,7 @@ def _parts(token: Token, current: Clause) -> bool:
     return bool(picture or mark in "()[]{}…~" or (mark in _BULLETS and (current.tokens or current.plain)))
 
 
-def _break(token: Token) -> Token:
+def _break(token: TextToken) -> TextToken:
     """A picture ends a sentence; a bracket opens an aside, or ends it like a comma."""
     mark = str(token.value)
     if ord(mark) >= 0x2600 and mark not in _BULLETS:
@@ -146,7 +148,7 @@ def _is_bullet(clause: Clause) -> bool:
     return clause.opens_sentence and len(clause.tokens) == 1 and number
 
 
-def _begins_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
+def _begins_another(clause: Clause, token: TextToken, following: Sequence[TextToken]) -> bool:
     if not _is_complete(clause) or clause.tokens[-1].kind is Kind.LIST:
         return len(clause.tokens) >= _LONGEST
     ahead = _ahead(following)
@@ -168,25 +170,23 @@ _RULED = frozenset({*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.O
 """Kinds that a refusal may be about."""
 
 
-def _ahead(following: Sequence[Token]) -> Sequence[Token]:
+def _ahead(following: Sequence[TextToken]) -> Sequence[TextToken]:
     """The tokens up to the next joint."""
     ends = (n for n, later in enumerate(following) if later.kind in {Kind.JOIN, Kind.STOP})
     return following[: next(ends, len(following))]
 
 
-def _bounds_another(clause: Clause, token: Token, following: Sequence[Token]) -> bool:
+def _bounds_another(clause: Clause, token: TextToken, following: Sequence[TextToken]) -> bool:
     """``2s or less`` closes the clause, ``2s at most 4 GPUs`` opens another."""
     bounds = any(later.kind in AMOUNTS for later in following[:2])
     counted = any(later.kind is Kind.COUNTED for later in following[:4])
-    counts = (
-        token.kind is Kind.COMPARISON and clause.has(Kind.BY) and counted
-    )  # "by 10% without more than six GPUs"
+    counts = token.kind is Kind.COMPARISON and clause.has(Kind.BY) and counted  # "by 10% without more than six GPUs"
     return bounds and (token.kind is Kind.SOFT or clause.has(Kind.COMPARISON) or counts)
 
 
-def _belongs(clause: Clause, token: Token, ahead: Sequence[Token]) -> bool:
+def _belongs(clause: Clause, token: TextToken, ahead: Sequence[TextToken]) -> bool:
     """Whether a metric or a switch only says again what the clause is about."""
-    again = token.kind is Kind.METRIC and token.value in {one.value for one in clause.of(Kind.METRIC)}
+    again = token.kind is Kind.METRIC and token.value in {token.value for token in clause.of(Kind.METRIC)}
     if again and not any(later.kind in AMOUNTS for later in ahead):
         return True  # "a full answer within 30 s end to end"
     named = token.kind is Kind.METRIC and _names_amount(clause, token)
@@ -200,24 +200,20 @@ def _is_complete(clause: Clause) -> bool:
     if clause.has(Kind.METRIC, Kind.SETTING):
         return clause.has(Kind.OPTIMISE, *AMOUNTS)
     if clause.has(Kind.COUNTED):
-        return clause.has(Kind.OPTIMISE) or any(
-            token.value.unit is None for token in clause.of(Kind.QUANTITY)
-        )
+        return clause.has(Kind.OPTIMISE) or any(token.value.unit is None for token in clause.of(Kind.QUANTITY))
     return clause.has(Kind.PRECISION, Kind.CHEAPEST) or any(
         token.value.unit not in {None, "ratio", "s", "points"} for token in clause.of(Kind.QUANTITY)
     )
 
 
-def _names_amount(clause: Clause, metric: Token) -> bool:
+def _names_amount(clause: Clause, metric: TextToken) -> bool:
     """``1.2k tokens/s throughput``: the metric of a number whose unit said it already."""
     units = [token.value.unit for token in clause.of(Kind.QUANTITY)]
     measured = {
         "tokens/s": {ANY_THROUGHPUT, "throughput_tok"},
         "requests/s": {ANY_THROUGHPUT, "throughput_req"},
     }
-    named = any(
-        metric.value in measured.get(unit, {"cost"} if str(unit).startswith("USD") else ()) for unit in units
-    )
+    named = any(metric.value in measured.get(unit, {"cost"} if str(unit).startswith("USD") else ()) for unit in units)
     return named and not clause.has(*HEADS)
 
 
@@ -225,14 +221,12 @@ def _is_pause(clause: Clause) -> bool:
     return any(token.value == "reconfig_pause" for token in clause.of(Kind.METRIC))
 
 
-def _leads_another(clause: Clause, token: Token, ahead: Sequence[Token]) -> bool:
+def _leads_another(clause: Clause, token: TextToken, ahead: Sequence[TextToken]) -> bool:
     """Whether a statistic, window or tenant behind a whole goal belongs to the goal that follows."""
-    said = [later for later in ahead if later.kind not in {*_SILENT, Kind.AUDIENCE, Kind.UNKNOWN}][:2]
+    tokens = [later for later in ahead if later.kind not in {*_SILENT, Kind.AUDIENCE, Kind.UNKNOWN}][:2]
     if token.kind is Kind.STAT:
-        return any(later.kind in {Kind.METRIC, *AMOUNTS} for later in said)
-    return clause.has(token.kind) and any(
-        later.kind in {Kind.METRIC, Kind.STAT, *AMOUNTS} for later in said[:1]
-    )
+        return any(later.kind in {Kind.METRIC, *AMOUNTS} for later in tokens)
+    return clause.has(token.kind) and any(later.kind in {Kind.METRIC, Kind.STAT, *AMOUNTS} for later in tokens[:1])
 
 
 def _merged(segments: Iterable[Clause]) -> list[Clause]:
@@ -261,11 +255,7 @@ def _together(last: Clause, segment: Clause) -> Clause:
 def _is_late_side(last: Clause, segment: Clause) -> bool:
     """``three requests per second, minimum``."""
     alone = segment.is_only(Kind.COMPARISON) and not segment.opens_sentence
-    return (
-        alone
-        and last.has(*AMOUNTS)
-        and (not last.has(Kind.COMPARISON) or segment.tokens[0].value == "better")
-    )
+    return alone and last.has(*AMOUNTS) and (not last.has(Kind.COMPARISON) or segment.tokens[0].value == "better")
 
 
 def _is_switch(last: Clause, segment: Clause) -> bool:
@@ -320,7 +310,7 @@ def _awaits_bound(last: Clause, segment: Clause, headed: bool) -> bool:
 def _scoped(segments: Sequence[Clause]) -> list[Clause]:
     """Hand what stands alone or leads to the clauses it covers."""
     result: list[Clause] = []
-    scope: dict[Kind, tuple[Token, ...]] = {}
+    scope: dict[Kind, tuple[TextToken, ...]] = {}
     alone: set[Kind] = set()
     listing = False
     for place, segment in enumerate(segments):
@@ -328,7 +318,7 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
         if segment.opens_sentence and segment.joint == "." and not listing:
             scope = {}
         if segment.opens_sentence and segment.joint == ";" and not listing:
-            scope = {kind: said for kind, said in scope.items() if kind is Kind.WINDOW or kind in alone}
+            scope = {kind: tokens for kind, tokens in scope.items() if kind is Kind.WINDOW or kind in alone}
         if segment.has(Kind.SELECTOR) and segment.has(Kind.TENANT) and not segment.opens_sentence:
             scope.pop(Kind.TENANT, None)  # "free on L40S, enterprise on A100, availability 99.5%"
         if not segment.is_bare_scope:
@@ -349,23 +339,19 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
 
 def _leading(segment: Clause, following: Clause | None) -> Scope:
     """The windows, tenants and models at the front of a clause."""
-    found: dict[Kind, tuple[Token, ...]] = {}
+    found: dict[Kind, tuple[TextToken, ...]] = {}
     if len(segment.plain) > 1 and not segment.opens_sentence:
         return {}  # "review due 14 Jan" is part of a story
-    if len(segment.plain) > 2 and not segment.has(
-        *HEADS, *AMOUNTS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG
-    ):
-        tokens = [one for one in segment.tokens if one.kind is Kind.WINDOW and one.value == "overnight"]
+    if len(segment.plain) > 2 and not segment.has(*HEADS, *AMOUNTS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG):
+        tokens = [token for token in segment.tokens if token.kind is Kind.WINDOW and token.value == "overnight"]
         if tokens and tokens[0] is segment.tokens[0]:
             return {}  # "the nightly evals came back"
     leads = segment.opens_sentence and segment.tokens[0].start - segment.start <= _ARTICLE
     placed = segment.has(Kind.SELECTOR) and not leads
     if segment.has(Kind.EXCEPT, Kind.PRIORITY) or placed:  # "put free users on L40S" is about them alone
-        return (
-            {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
-        )
+        return {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
     heads = following is not None and following.joint == ":"
-    first = min((one.start for one in segment.plain), default=segment.tokens[-1].end)
+    first = min((token.start for token in segment.plain), default=segment.tokens[-1].end)
     for token in segment.tokens:
         if token.kind is Kind.WINDOW and token.start > first and len(segment.plain) > 1 and not heads:
             break  # "the committee met on Monday"
@@ -393,16 +379,12 @@ def _shared_by_topologies(result: list[Clause]) -> list[Clause]:
         clause, after = result[place], result[place + 1]
         kinds = (Kind.WINDOW, Kind.MODEL) if _is_one_topology(clause, after) else ()
         shared = {
-            kind: after.covered_by(kind)
-            for kind in kinds
-            if not clause.covered_by(kind) and after.covered_by(kind)
+            kind: after.covered_by(kind) for kind in kinds if not clause.covered_by(kind) and after.covered_by(kind)
         }
         result[place] = replace(clause, scope={**clause.scope, **shared})
     return result
 
 
 def _is_one_topology(clause: Clause, after: Clause) -> bool:
-    settings = all(
-        one.has(Kind.SETTING, Kind.COUNTED) and not one.has(Kind.METRIC) for one in (clause, after)
-    )
+    settings = all(clause.has(Kind.SETTING, Kind.COUNTED) and not clause.has(Kind.METRIC) for clause in (clause, after))
     return (after.joint is None or settings) and not after.opens_sentence

@@ -22,7 +22,7 @@ from intent.models import (
 from intent.rules.expectations import is_expectation
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import pattern
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 from intent.times.spans import until_today
 
 
@@ -56,7 +56,7 @@ _HELD = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DraftCounts:
     """How much of each a draft had."""
 
     added: int
@@ -92,7 +92,7 @@ class Draft:
     """Questions about a vague wish, with the metric that would settle it."""
     added: int = 0
     """How many goals were ever appended."""
-    here: Token | None = None
+    here: TextToken | None = None
     """The clause that is being read, as one place."""
     kept: tuple[str, ...] = ()
     """What it says of when and for whom."""
@@ -115,69 +115,74 @@ class Draft:
         ban = isinstance(goal, ReconfigRule | Placement) and goal.rule in {"forbid", "freeze"}
         goal = replace(goal, window=until_today(goal.window, self.text, self.catalogue.now, ban))
         self.added += 1
-        if any(replace(goal, evidence="") == replace(one, evidence="") for one in self.goals):
+        if any(replace(goal, evidence="") == replace(other_goal, evidence="") for other_goal in self.goals):
             pointer = f"/goals/{len(self.goals)}/"
-            self.assumptions = [one for one in self.assumptions if not one.pointer.startswith(pointer)]
+            self.assumptions = [
+                assumption for assumption in self.assumptions if not assumption.pointer.startswith(pointer)
+            ]
             self.repeated.append(place)
         else:
             self.goals.append(goal)
             self.places.append(place)
 
-    def mark(self) -> "Mark":
+    def mark(self) -> "DraftCounts":
         """How much there is by now."""
-        return Mark(
-            self.added, len(self.goals), len(self.assumptions), len(self.findings), len(self.questions)
-        )
+        return DraftCounts(self.added, len(self.goals), len(self.assumptions), len(self.findings), len(self.questions))
 
-    def since(self, mark: "Mark") -> tuple[bool, bool]:
+    def since(self, mark: "DraftCounts") -> tuple[bool, bool]:
         """Whether goals, and whether questions were found since a mark."""
         return self.added > mark.added, len(self.questions) > mark.questions
 
-    def take_back(self, mark: "Mark") -> list[tuple[Finding, Question]]:
+    def take_back(self, mark: "DraftCounts") -> list[tuple[Finding, Question]]:
         """Forget what was found since a mark; gives back the questions."""
-        asked = list(zip(self.findings[mark.findings :], self.questions[mark.questions :], strict=False))
+        open_questions = list(zip(self.findings[mark.findings :], self.questions[mark.questions :], strict=False))
         del self.goals[mark.goals :], self.places[mark.goals :], self.assumptions[mark.assumptions :]
         del self.findings[mark.findings :], self.questions[mark.questions :]
-        return asked
+        return open_questions
 
     def take_back_goals(self, first: int) -> None:
         """Forget the goals from a number on, with what they assume."""
         del self.goals[first:], self.places[first:]
         kept = {f"/goals/{n}/" for n in range(first)}
-        self.assumptions = [one for one in self.assumptions if any(one.pointer.startswith(k) for k in kept)]
+        self.assumptions = [
+            assumption for assumption in self.assumptions if any(assumption.pointer.startswith(k) for k in kept)
+        ]
 
-    def ask(self, code: str, token: Token | None, words: str, options: "Sequence[Option | str]") -> None:
+    def ask(self, code: str, token: TextToken | None, words: str, options: "Sequence[Option | str]") -> None:
         """Note what is unclear, and the question that settles it; the first option is the default.
 
         Where a negation, a time or a limit stands in what is open, the default is to leave everything as it is.
         """
-        said = (self.said(token) or None) if token else None
+        quoted = (self.said(token) or None) if token else None
         nothing, example = Option(self.say("nothing")), Option(_EXAMPLE[self.language])
         given = [option if isinstance(option, Option) else Option(option) for option in options if option]
-        open_words = self.said(self.here) if code in _WHOLE_CLAUSE and self.here else said or ""
+        open_words = self.said(self.here) if code in _WHOLE_CLAUSE and self.here else quoted or ""
         if _HELD.search(open_words.lower()) and nothing in given:
-            given = [nothing, *(one for one in given if one != nothing)]
+            given = [nothing, *(option for option in given if option != nothing)]
         elif _HELD.search(open_words.lower()):
             given = [nothing, *given]
-        distinct = list({one.text: one for one in given}.values())
+        distinct = list({option.text: option for option in given}.values())
         offered = (
             distinct
             if len(distinct) > 1
-            else [*distinct, *(one for one in (nothing, example) if one not in distinct)][:2]
+            else [*distinct, *(option for option in (nothing, example) if option not in distinct)][:2]
         )
-        sayings, texts = tuple(one.say for one in offered[:4]), tuple(one.text for one in offered[:4])
-        self.findings.append(Finding(code, "/text", words, said, sayings[0]))
+        sayings, texts = (
+            tuple(option.say for option in offered[:4]),
+            tuple(choice.text for choice in offered[:4]),
+        )
+        self.findings.append(Finding(code, "/text", words, quoted, sayings[0]))
         self.questions.append(Question(words, sayings, sayings[0], texts))
 
-    def said(self, token: Token) -> str:
+    def said(self, token: TextToken) -> str:
         """The words of the text in this place."""
         return self.text[token.start : token.end]
 
-    def quoted(self, token: Token) -> str:
+    def quoted(self, token: TextToken) -> str:
         """The same in quotation marks."""
         return repr(self.said(token)) if self.language == "en" else f"“{self.said(token)}”"
 
-    def instead(self, token: Token, words: str) -> "Option":
+    def instead(self, token: TextToken, words: str) -> "Option":
         """The text with other words in this place; in front of it, if the place is empty."""
         before, after = self.text[: token.start], self.text[token.end :]
         left = " " if before[-1:].isalnum() else ""
@@ -186,10 +191,10 @@ class Draft:
 
     def rephrased(self, words: str) -> "Option":
         """The text with other words for the clause that is being read; when and for whom stay."""
-        said = (words, *self.kept) if self.language == "en" else (*self.kept, words)
-        return Option(words, self.instead(self.here, " ".join(said)).text) if self.here else Option(words)
+        parts = (words, *self.kept) if self.language == "en" else (*self.kept, words)
+        return Option(words, self.instead(self.here, " ".join(parts)).text) if self.here else Option(words)
 
-    def without(self, tokens: Sequence[Token]) -> "Option":
+    def without(self, tokens: Sequence[TextToken]) -> "Option":
         """The text with these places left out, and a preposition that is left hanging at the end."""
         left = list(self.text)
         for token in tokens:
@@ -200,27 +205,25 @@ class Draft:
         quoted = ", ".join(dict.fromkeys(self.quoted(token) for token in _contiguous(tokens)))
         return Option(self.say("go_on_without", said=quoted), " ".join(words).strip(" ,;，；、"))
 
-    def before(self, token: Token, words: str) -> "Option":
+    def before(self, token: TextToken, words: str) -> "Option":
         """The text with words put in before this place."""
-        return Option(
-            f"{words} {self.said(token)}", self.instead(replace(token, end=token.start), words).text
-        )
+        return Option(f"{words} {self.said(token)}", self.instead(replace(token, end=token.start), words).text)
 
-    def ask_about(self, leftovers: Sequence[Token]) -> None:
+    def ask_about(self, leftovers: Sequence[TextToken]) -> None:
         """Words without a place: beside goals they are asked about, alone they are out of scope."""
         if not self.goals and not self.questions:
-            said = " ".join(self.text.split())
-            shown = repr(said if len(said) <= 60 else f"{said[:57]}...")
+            quoted = " ".join(self.text.split())
+            shown = repr(quoted if len(quoted) <= 60 else f"{quoted[:57]}...")
             examples, metrics = self.say("examples"), self.say("metrics")
-            code = next((code for code, told in _ANSWERED.items() if told(self.text)), "not_understood")
+            code = next((code for code, is_answered in _ANSWERED.items() if is_answered(self.text)), "not_understood")
             words = self.say(code, said=shown, examples=examples, metrics=metrics)
             self.findings.append(Finding(code, "/text", words))
         elif leftovers and self.goals:
-            said = ", ".join(dict.fromkeys(self.quoted(token) for token in _contiguous(leftovers)))
-            words = self.say("words_not_understood", said=said)
+            quoted = ", ".join(dict.fromkeys(self.quoted(token) for token in _contiguous(leftovers)))
+            words = self.say("words_not_understood", said=quoted)
             self.ask("words_not_understood", _contiguous(leftovers)[0], words, self._instead_of(leftovers))
 
-    def _instead_of(self, leftovers: Sequence[Token]) -> "tuple[Option | str, ...]":
+    def _instead_of(self, leftovers: Sequence[TextToken]) -> "tuple[Option | str, ...]":
         nothing = self.say("nothing")
         if any(self.said(token).lower() in _EITHER for token in leftovers):
             return (*self._alternatives(leftovers), nothing)
@@ -228,7 +231,7 @@ class Draft:
             return nothing, self.without(leftovers)
         return self.without(leftovers), nothing
 
-    def _alternatives(self, leftovers: Sequence[Token]) -> "tuple[Option, ...]":
+    def _alternatives(self, leftovers: Sequence[TextToken]) -> "tuple[Option, ...]":
         """``tp=2 or tp=4``: the text with the one, and with the other."""
         joint = next(token for token in leftovers if self.said(token).lower() in _EITHER)
         ends = [self.text.find(goal.evidence) + len(goal.evidence) for goal in self.goals]
@@ -236,11 +239,9 @@ class Draft:
         after = min((n for n, end in enumerate(ends) if end > joint.end), default=None)
         if before is None or after is None:
             return (self.without(leftovers),)
-        one, other = ends[before] - len(self.goals[before].evidence), ends[after]
-        first, second = self.without([replace(joint, end=other)]), self.without([replace(joint, start=one)])
-        return replace(first, say=self.goals[before].evidence), replace(
-            second, say=self.goals[after].evidence
-        )
+        gap, other = ends[before] - len(self.goals[before].evidence), ends[after]
+        first, second = self.without([replace(joint, end=other)]), self.without([replace(joint, start=gap)])
+        return replace(first, say=self.goals[before].evidence), replace(second, say=self.goals[after].evidence)
 
 
 _ANSWERED: Mapping[str, Callable[[str], bool]] = {
@@ -252,10 +253,10 @@ _ANSWERED: Mapping[str, Callable[[str], bool]] = {
 _EXAMPLE = {"en": "keep P99 TTFT < 2s at peak", "zh": "高峰期 P99 TTFT 不超过 2 秒"}
 
 
-def _contiguous(tokens: Sequence[Token]) -> list[Token]:
+def _contiguous(tokens: Sequence[TextToken]) -> list[TextToken]:
     """Neighbours as one: unknown Han characters come one by one."""
-    joined: list[Token] = []
-    for token in sorted(tokens, key=lambda one: one.start):
+    joined: list[TextToken] = []
+    for token in sorted(tokens, key=lambda token: token.start):
         if joined and joined[-1].end >= token.start:
             joined[-1] = replace(joined[-1], end=max(joined[-1].end, token.end))
         else:

@@ -1,4 +1,7 @@
-"""What a clause leaves out and the one before lends it: ``it``, ``that day``, ``none at peak``, ``4 s for free users``. Pure."""
+"""What a clause leaves out and the one before lends it.
+
+``it``, ``that day``, ``none at peak``, ``4 s for free users``. Pure.
+"""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +10,7 @@ from dataclasses import replace
 from intent.models import UNITS, Objective
 from intent.rules.clauses import SCOPES, Clause
 from intent.rules.kinds import Kind
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _RULING = (
     Kind.TENANT, Kind.MAY, Kind.ALLOW, Kind.NEGATION, Kind.AVOID, Kind.EXCEPT, Kind.AUDIENCE, Kind.ONLY,
@@ -24,7 +27,7 @@ _FEW = 3
 """Words without a meaning beside a number whose unit gives its metric away."""
 
 
-def bounds_again(clause: Clause, before: Token | None, wishes: bool, has_goals: bool) -> bool:
+def bounds_again(clause: Clause, before: TextToken | None, wishes: bool, has_goals: bool) -> bool:
     """Whether a number without a metric bounds the metric ``before``, or the one that its unit gives away.
 
     ``wishes``: the clause has a word that wishes. ``has_goals``: something was wished before.
@@ -35,22 +38,18 @@ def bounds_again(clause: Clause, before: Token | None, wishes: bool, has_goals: 
     covered = clause.has(*SCOPES) or clause.covered_by(Kind.TENANT) or clause.covered_by(Kind.WINDOW)
     if not (measured or compared or covered) or _counts_something(clause):
         return False  # "I owe them one", "40 people"
-    units = {str(one.value.unit) for one in clause.of(Kind.QUANTITY)}
+    units = {str(token.value.unit) for token in clause.of(Kind.QUANTITY)}
     priced = any("/" in unit for unit in units) and len(clause.plain) <= _FEW
-    said = (
-        compared
-        or len(clause.plain) <= 1
-        or clause.has(Kind.STAT, Kind.TO, Kind.SOFT, Kind.ALLOW)
-        or wishes
-        or priced
+    is_stated = (
+        compared or len(clause.plain) <= 1 or clause.has(Kind.STAT, Kind.TO, Kind.SOFT, Kind.ALLOW) or wishes or priced
     )
     known = measured or before is not None or (compared and not has_goals)
-    return said and known and _fits(clause, before)
+    return is_stated and known and _fits(clause, before)
 
 
-def _fits(clause: Clause, before: Token | None) -> bool:
+def _fits(clause: Clause, before: TextToken | None) -> bool:
     """Whether a number's unit is one that the metric before may have, or gives a metric away by itself."""
-    unit = next((one.value.unit for one in clause.of(Kind.QUANTITY)), None)
+    unit = next((token.value.unit for token in clause.of(Kind.QUANTITY)), None)
     allowed = UNITS.get(str(before.value)) if before is not None else None
     changes = clause.has(Kind.BY, Kind.CHANGE, Kind.MORE)
     return allowed is None or unit not in {"s", "ratio"} or unit in allowed or changes
@@ -58,44 +57,43 @@ def _fits(clause: Clause, before: Token | None) -> bool:
 
 def spoken(clause: Clause, text: str) -> str:
     """The words of a clause, with those behind it where a pronoun may stand."""
-    return _BREAK.split(text[clause.start : clause.tokens[-1].end + _BEHIND].lower().strip(",.;: ，。；："))[
-        0
-    ]
+    return _BREAK.split(text[clause.start : clause.tokens[-1].end + _BEHIND].lower().strip(",.;: ，。；："))[0]
 
 
-def excludes(one: Objective, other: Objective) -> bool:
+def excludes(objective: Objective, other: Objective) -> bool:
     """Whether no value lies in both bounds, one from below and one from above."""
-    if one.value is None or other.value is None or {one.op, other.op} != {"<=", ">="}:
+    if objective.value is None or other.value is None or {objective.op, other.op} != {"<=", ">="}:
         return False
-    low, high = (one, other) if one.op == ">=" else (other, one)
+    low, high = (objective, other) if objective.op == ">=" else (other, objective)
     return bool(low.value is not None and high.value is not None and low.value > high.value)
 
 
-def extended(clause: Clause, tokens: Sequence[Token], place: int) -> Clause:
+def extended(clause: Clause, tokens: Sequence[TextToken], place: int) -> Clause:
     """The clause with tokens of an earlier one, as if they were said in this place."""
-    again = [replace(one, start=place, end=place) for one in tokens]
+    again = [replace(token, start=place, end=place) for token in tokens]
     ahead = place == clause.tokens[0].start
     return replace(clause, tokens=(*again, *clause.tokens) if ahead else (*clause.tokens, *again))
 
 
 def exceeds(clause: Clause) -> bool:
     """``enterprise by up to 30%``, behind what others may exceed."""
-    return (
-        clause.has(Kind.TENANT) and clause.has(Kind.BY, Kind.MORE) and clause.has(Kind.QUANTITY, Kind.FACTOR)
-    )
+    return clause.has(Kind.TENANT) and clause.has(Kind.BY, Kind.MORE) and clause.has(Kind.QUANTITY, Kind.FACTOR)
 
 
-def rules_again(clause: Clause, said: str) -> bool:
-    """``free users can have it``, ``but not for enterprise``: the format that was said before, for somebody else."""
+def rules_again(clause: Clause, text: str) -> bool:
+    """``free users can have it``, ``but not for enterprise``.
+
+    The format that was said before, for somebody else.
+    """
     short = not clause.plain and clause.is_only(*_RULING)
     ruled = clause.has(Kind.FREEZE, Kind.AVOID, Kind.NEGATION, Kind.ALLOW, Kind.MAY, Kind.EXCEPT)
-    return clause.has(Kind.TENANT) and ruled and (short or PRONOUN.search(said) is not None)
+    return clause.has(Kind.TENANT) and ruled and (short or PRONOUN.search(text) is not None)
 
 
-def is_none(clause: Clause, said: str) -> bool:
+def is_none(clause: Clause, text: str) -> bool:
     """``and none at peak``: no reconfiguration, of which the clause before told."""
     banned = clause.has(Kind.AVOID) and clause.is_only(Kind.WINDOW, Kind.AVOID) and clause.has(Kind.WINDOW)
-    return banned or (clause.has(Kind.NEGATION) and _NONE.search(said) is not None)
+    return banned or (clause.has(Kind.NEGATION) and _NONE.search(text) is not None)
 
 
 def limits(clause: Clause) -> bool:
@@ -107,11 +105,11 @@ def limits(clause: Clause) -> bool:
 
 def _counts_something(clause: Clause) -> bool:
     """``40 people``: a number with no unit, right before a word without a meaning."""
-    plain = [one for one in clause.of(Kind.QUANTITY) if one.value.unit is None]
+    plain = [token for token in clause.of(Kind.QUANTITY) if token.value.unit is None]
     behind = [*clause.plain, *clause.of(Kind.AUDIENCE)]
     return any(
-        0 <= word.start - one.end <= 1 and str(word.value or "x").isalpha()
-        for one in plain
+        0 <= word.start - token.end <= 1 and str(word.value or "x").isalpha()
+        for token in plain
         for word in behind
         if word.value not in _CLASSIFIERS
     )

@@ -1,4 +1,7 @@
-"""Clauses that free a tenant from a bound: ``paid users may exceed the budget, up to 20% more``, ``企业用户除外``."""
+"""Clauses that free a tenant from a bound.
+
+``paid users may exceed the budget, up to 20% more``, ``企业用户除外``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +14,8 @@ from intent.rules.draft import Draft
 from intent.rules.kinds import ANY_LATENCY, EVERYONE, Kind
 from intent.rules.phrasing import FALL
 from intent.rules.questions import label
-from intent.rules.readings import Reading, extent, is_idle
-from intent.rules.tokens import Token
+from intent.rules.readings import BoundReading, extent, is_idle
+from intent.rules.tokens import TextToken
 
 _USED = frozenset(
     {Kind.EXCEPT, Kind.TENANT, Kind.METRIC, Kind.QUANTITY, Kind.FACTOR, Kind.TIMES, Kind.TIMES_SAID, Kind.COMPARISON, Kind.WINDOW,
@@ -25,16 +28,19 @@ _UP_TO = ("up to", "as high as", "as much as")
 
 
 def is_exception(clause: Clause, goals: Sequence[Goal], text: str) -> bool:
-    """Whether a clause frees somebody from a bound: by a word that says so, or by a looser bound that is permitted."""
+    """Whether a clause frees somebody from a bound.
+
+    By a word that says so, or by a looser bound that is permitted.
+    """
     if clause.has(Kind.EXCEPT):
         return True
     if not (clause.has(Kind.TENANT) and clause.has(Kind.QUANTITY, Kind.FACTOR)) or clause.has(
         Kind.NEGATION, Kind.REPORT
     ):
         return False
-    said = [text[token.start : token.end].lower() for token in clause.of(Kind.COMPARISON, Kind.TO)]
+    words = [text[token.start : token.end].lower() for token in clause.of(Kind.COMPARISON, Kind.TO)]
     bound = _bounded(clause, goals)
-    looser = any(words.endswith(_UP_TO) or words.startswith("放") for words in said)
+    looser = any(words.endswith(_UP_TO) or words.startswith("放") for words in words)
     if _is_share_more(clause):
         return True
     if not clause.has(Kind.MAY):
@@ -53,13 +59,13 @@ def _is_share_more(clause: Clause) -> bool:
     return not measured and (over or clause.has(Kind.MORE, Kind.BY)) and not clause.has(Kind.CHANGE)
 
 
-def add_exception(draft: Draft, clause: Clause) -> list[Token]:
+def add_exception(draft: Draft, clause: Clause) -> list[TextToken]:
     """Append the exception of each tenant of the clause; gives back the words without a place."""
     tenants = [token for token in clause.covered_by(Kind.TENANT) if token.value != EVERYONE]
     if not tenants:
         known = draft.say("exception_without_tenant", known=", ".join(draft.catalogue.tenants) or "-")
-        said = clause.of(Kind.EXCEPT)[0]
-        draft.ask("exception_without_tenant", said, known, [draft.without([said]), draft.say("nothing")])
+        exception = clause.of(Kind.EXCEPT)[0]
+        draft.ask("exception_without_tenant", exception, known, [draft.without([exception]), draft.say("nothing")])
         return []
     for tenant in tenants:
         _add(draft, clause, tenant)
@@ -67,8 +73,8 @@ def add_exception(draft: Draft, clause: Clause) -> list[Token]:
     return [*spare, *(token for token in clause.tokens if token.kind not in _USED and not is_idle(token))]
 
 
-def _add(draft: Draft, clause: Clause, said: Token) -> None:
-    tenant = scopes.tenant(draft, said)
+def _add(draft: Draft, clause: Clause, token: TextToken) -> None:
+    tenant = scopes.tenant(draft, token)
     if not isinstance(tenant, str):
         return
     bound, metric = _bounded(clause, draft.goals), _metric(draft, clause)
@@ -95,13 +101,13 @@ def _metric(draft: Draft, clause: Clause) -> str | None:
     if head is None:
         amount = clause.first(Kind.QUANTITY)
         unit = amount.value.unit if amount else None
-        said = [draft.said(token) for token in clause.of(Kind.MORE)]
-        priced = any("budget" in words or "预算" in words or "花" in words for words in said)
+        words = [draft.said(token) for token in clause.of(Kind.MORE)]
+        priced = any("budget" in words or "预算" in words or "花" in words for words in words)
         return "cost" if priced or (unit is not None and unit.startswith("USD")) else None
     if head.value == ANY_LATENCY:
         return None
     return (
-        metric_of(draft, Reading(head.start, head.end, head=head))
+        metric_of(draft, BoundReading(head.start, head.end, head=head))
         if head.value not in METRIC_LABELS
         else str(head.value)
     )
@@ -110,20 +116,14 @@ def _metric(draft: Draft, clause: Clause) -> str | None:
 def _bounded(clause: Clause, goals: Sequence[Goal]) -> Objective | None:
     """The one bound said before that the clause can mean."""
     head, amount = clause.first(Kind.METRIC), clause.first(Kind.QUANTITY)
-    bounds = [
-        goal
-        for goal in goals
-        if isinstance(goal, Objective) and goal.value is not None and goal.tenant is None
-    ]
+    bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.value is not None and goal.tenant is None]
     if head is not None and head.value == ANY_LATENCY:
         bounds = [goal for goal in bounds if goal.metric in LATENCIES]
     elif head is not None:
         bounds = [goal for goal in bounds if goal.metric == head.value]
     elif amount is not None and amount.value.unit not in {None, "ratio"}:
         bounds = [
-            goal
-            for goal in bounds
-            if goal.unit == amount.value.unit or (goal.unit or "").startswith(amount.value.unit)
+            goal for goal in bounds if goal.unit == amount.value.unit or (goal.unit or "").startswith(amount.value.unit)
         ]
     metrics = {goal.metric for goal in bounds}
     return bounds[-1] if len(metrics) == 1 else None
@@ -131,8 +131,8 @@ def _bounded(clause: Clause, goals: Sequence[Goal]) -> Objective | None:
 
 def _window(draft: Draft, clause: Clause, bound: Objective | None) -> Window | None:
     """Its own window, else that of the bound it is about."""
-    said = clause.first(Kind.WINDOW) or next(iter(clause.scope.get(Kind.WINDOW, ())), None)
-    return bound.window if said is None and bound is not None else scopes.window(draft, said)
+    token = clause.first(Kind.WINDOW) or next(iter(clause.scope.get(Kind.WINDOW, ())), None)
+    return bound.window if token is None and bound is not None else scopes.window(draft, token)
 
 
 def _extra(draft: Draft, clause: Clause, metric: str) -> tuple[float | None, str | None, float | None] | None:
@@ -142,20 +142,18 @@ def _extra(draft: Draft, clause: Clause, metric: str) -> tuple[float | None, str
     amount = clause.first(Kind.QUANTITY)
     if amount is None:
         return None, None, None
-    said = amount.value
-    if said.unit is None and any(
-        draft.said(one) != "次" for one in clause.of(Kind.TIMES)
+    extra = amount.value
+    if extra.unit is None and any(
+        draft.said(token) != "次" for token in clause.of(Kind.TIMES)
     ):  # 超一倍 is twice the bound
-        twice = said.number == 1 and not clause.has(Kind.TO)
-        return None, None, 2.0 if twice else said.number
-    if clause.has(Kind.BY, Kind.MORE) and said.unit is None and said.number < 1:  # "by at most a quarter"
-        said = replace(said, unit="ratio")
-    if said.unit == "ratio" and (UNITS[metric] != ("ratio",) or _is_share(draft, clause)):
+        twice = extra.number == 1 and not clause.has(Kind.TO)
+        return None, None, 2.0 if twice else extra.number
+    if clause.has(Kind.BY, Kind.MORE) and extra.unit is None and extra.number < 1:  # "by at most a quarter"
+        extra = replace(extra, unit="ratio")
+    if extra.unit == "ratio" and (UNITS[metric] != ("ratio",) or _is_share(draft, clause)):
         sign = -1 if any(token.value == FALL for token in clause.of(Kind.EXCEPT)) else 1
-        return None, None, float(f"{1 + sign * said.value:.12g}")
-    reading = Reading(
-        *extent([amount]), quantity=amount, head=replace(amount, kind=Kind.METRIC, value=metric)
-    )
+        return None, None, float(f"{1 + sign * extra.value:.12g}")
+    reading = BoundReading(*extent([amount]), quantity=amount, head=replace(amount, kind=Kind.METRIC, value=metric))
     quantity = normalised(draft, reading, metric, amount)
     return (quantity.value, quantity.unit, None) if quantity else None
 
@@ -172,10 +170,6 @@ def _ask(draft: Draft, clause: Clause, tenant: str) -> None:
         "ttft",
         "cost",
     ]
-    draft.kept = tuple(
-        draft.said(token) for token in clause.of(Kind.WINDOW)
-    )  # the tenant stands in the option
-    options = [
-        draft.rephrased(draft.say("exempt", label=label(draft, metric), tenant=tenant)) for metric in metrics
-    ]
+    draft.kept = tuple(draft.said(token) for token in clause.of(Kind.WINDOW))  # the tenant stands in the option
+    options = [draft.rephrased(draft.say("exempt", label=label(draft, metric), tenant=tenant)) for metric in metrics]
     draft.ask("exception_unclear", clause.tokens[0], draft.say("exception_unclear", tenant=tenant), options)

@@ -1,4 +1,7 @@
-"""What a text expects of the load: ``we expect three times the traffic tomorrow``. Kept for plans, no bound. Pure."""
+"""What a text expects of the load: ``we expect three times the traffic tomorrow``.
+
+Kept for plans, no bound. Pure.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +11,7 @@ from intent.models import Catalogue, Expectation
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import pattern
 from intent.rules.phrasing import tokenize
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _CLAUSE = re.compile(r"[^.!?;\n。！？；]+")
 
@@ -18,25 +21,24 @@ def expectations(text: str, catalogue: Catalogue) -> tuple[Expectation, ...]:
     return tuple(_expected(text, catalogue))
 
 
-def is_expectation(said: str) -> bool:
+def is_expectation(text: str) -> bool:
     """Whether words say what load is expected."""
     return (
-        pattern("expecting").match(fold(said).text) is not None
-        and pattern("load").search(fold(said).text) is not None
+        pattern("expecting").match(fold(text).text) is not None and pattern("load").search(fold(text).text) is not None
     )
 
 
 def _expected(text: str, catalogue: Catalogue) -> Iterator[Expectation]:
     for clause in _CLAUSE.finditer(text):
         if is_expectation(clause[0]):
-            said = clause[0].strip()
-            tokens = tokenize(said, catalogue)
-            window = next((one.value for one in tokens if one.kind is Kind.WINDOW), "always")
-            start = text.index(said, clause.start())
-            yield Expectation(said, _factor(tokens), window, start, start + len(said))
+            words = clause[0].strip()
+            tokens = tokenize(words, catalogue)
+            window = next((token.value for token in tokens if token.kind is Kind.WINDOW), "always")
+            start = text.index(words, clause.start())
+            yield Expectation(words, _factor(tokens), window, start, start + len(words))
 
 
-def _factor(tokens: list[Token]) -> float | None:
+def _factor(tokens: list[TextToken]) -> float | None:
     """What the present load is multiplied by; None if the words do not say it."""
     for place, token in enumerate(tokens):
         if token.kind in {Kind.FACTOR, Kind.TIMES_SAID}:

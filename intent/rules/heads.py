@@ -6,14 +6,14 @@ from dataclasses import replace
 from intent.models import LATENCIES
 from intent.rules.clauses import AMOUNTS, HEADS, Clause
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 from intent.tables import table
 
 _IMPLIED: dict[str, str] = table("intent.rules", "offers")["implied"]
 """Units that belong to one metric, so that the metric need not be said."""
 
 
-def heads_of(clause: Clause) -> list[Token]:
+def heads_of(clause: Clause) -> list[TextToken]:
     """The metrics or settings of the clause; a unit that only one metric has stands in for it."""
     heads = _named(clause)
     only_counted = len(heads) == 1 and heads[0].kind is Kind.COUNTED
@@ -22,7 +22,7 @@ def heads_of(clause: Clause) -> list[Token]:
     return _implied(clause)
 
 
-def _named(clause: Clause) -> list[Token]:
+def _named(clause: Clause) -> list[TextToken]:
     heads = clause.of(*HEADS)
     if len(heads) < 2:
         return heads
@@ -34,18 +34,14 @@ def _named(clause: Clause) -> list[Token]:
     return _distinct([head for head in heads if head.value not in vague])
 
 
-def _implied(clause: Clause) -> list[Token]:
+def _implied(clause: Clause) -> list[TextToken]:
     """The metric that a unit, the word cheapest or a counted thing per second stands for."""
     for token in clause.of(*AMOUNTS):
         quantity = token.value if token.kind is Kind.QUANTITY else token.value[0]
         if quantity.unit in _IMPLIED:
             return [replace(token, kind=Kind.METRIC, value=_IMPLIED[quantity.unit])]
     vague = clause.first(Kind.VAGUE)
-    if (
-        vague
-        and vague.value == "cheap"
-        and any(token.value.unit == "ratio" for token in clause.of(Kind.QUANTITY))
-    ):
+    if vague and vague.value == "cheap" and any(token.value.unit == "ratio" for token in clause.of(Kind.QUANTITY)):
         return [replace(vague, kind=Kind.METRIC, value="cost")]  # "15% cheaper"
     if cheapest := clause.first(Kind.CHEAPEST):
         return [replace(cheapest, kind=Kind.METRIC, value="cost")]
@@ -61,23 +57,20 @@ def _unit_of(clause: Clause) -> str | None:
     return amount.value.unit if amount else None
 
 
-def _distinct(heads: Sequence[Token]) -> list[Token]:
+def _distinct(heads: Sequence[TextToken]) -> list[TextToken]:
     """One head per meaning: ``首字延迟（TTFT）``."""
     return list({head.value: head for head in reversed(heads)}.values())[::-1]
 
 
-def _counts(clause: Clause, head: Token) -> bool:
+def _counts(clause: Clause, head: TextToken) -> bool:
     """Whether a plain number stands right before what it counts."""
     before = [token for token in clause.tokens if token.end <= head.start]
     return (
-        bool(before)
-        and before[-1].kind in AMOUNTS
-        and head.start - before[-1].end <= 1
-        and not clause.has(Kind.METRIC)
+        bool(before) and before[-1].kind in AMOUNTS and head.start - before[-1].end <= 1 and not clause.has(Kind.METRIC)
     )
 
 
-def unknown_head(clause: Clause) -> list[Token]:
+def unknown_head(clause: Clause) -> list[TextToken]:
     """A word without a meaning right before a bound stands where a metric should: ``the vibes under 2s``."""
     bound = next((token for token in clause.tokens if token.kind is Kind.COMPARISON), None)
     if bound is None:

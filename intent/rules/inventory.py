@@ -1,4 +1,7 @@
-"""What a text says of the inventory (``we have 4 A100s``, 当前集群有 A100×4): no wish, but compared with the deployment. Pure."""
+"""What a text says of the inventory (``we have 4 A100s``, 当前集群有 A100×4).
+
+No wish, but compared with the deployment. Pure.
+"""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +11,7 @@ from intent.models import Finding
 from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import pattern
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _BETWEEN = frozenset({Kind.LIST, Kind.JOIN, Kind.FILLER, Kind.COUNTED, Kind.TIMES, Kind.UNIT})
 _THERE = re.compile(r" ?(?:in the|in our|here|on hand|available|installed)")
@@ -16,14 +19,14 @@ _JOINTS = frozenset("×x*+加跟和张块")
 _COUNTS = frozenset({Kind.QUANTITY, Kind.NUMBER})
 
 
-def without_inventory(draft: Draft, tokens: Sequence[Token], told: list[tuple[int, int]]) -> list[Token]:
+def without_inventory(draft: Draft, tokens: Sequence[TextToken], reports: list[tuple[int, int]]) -> list[TextToken]:
     """The tokens without what tells of devices; a finding where the deployment has another count."""
     kept, place = list(tokens), 0
     while place < len(kept):
         run = _run(kept[place:])
         if run and _is_told(draft.text, kept[place].start, kept[place + run - 1].end):
             part = kept[place : place + run]
-            told.append((part[0].start, part[-1].end))
+            reports.append((part[0].start, part[-1].end))
             for count, kind in _counts(part):
                 compare(draft, (part[0].start, part[-1].end), kind, count)
             del kept[place : place + run]
@@ -34,17 +37,18 @@ def without_inventory(draft: Draft, tokens: Sequence[Token], told: list[tuple[in
 
 def compare(draft: Draft, place: tuple[int, int], kind: str, count: float) -> None:
     """A finding, where the deployment has another number of devices of a kind."""
-    have = next(
-        (number for name, number in draft.catalogue.devices.items() if name.lower() == kind.lower()), 0
-    )
-    said = draft.text[slice(*place)]
+    have = next((number for name, number in draft.catalogue.devices.items() if name.lower() == kind.lower()), 0)
+    quoted = draft.text[slice(*place)]
     if count != have:
-        words = draft.say("inventory_differs", said=repr(said), kind=kind, have=have)
-        draft.findings.append(Finding("inventory_differs", "/text", words, said))
+        words = draft.say("inventory_differs", said=repr(quoted), kind=kind, have=have)
+        draft.findings.append(Finding("inventory_differs", "/text", words, quoted))
 
 
-def _run(tokens: Sequence[Token]) -> int:
-    """How many tokens at the front are counts of device kinds: ``4 A100s and 4 L40S``, ``A100 四张、L40S 两张``."""
+def _run(tokens: Sequence[TextToken]) -> int:
+    """How many tokens at the front are counts of device kinds.
+
+    ``4 A100s and 4 L40S``, ``A100 四张、L40S 两张``.
+    """
     last, kinds, counts, place = 0, 0, 0, 0
     for place, token in enumerate(tokens):
         if _is_kind(token):
@@ -60,7 +64,7 @@ def _run(tokens: Sequence[Token]) -> int:
     return last
 
 
-def _is_kind(token: Token) -> bool:
+def _is_kind(token: TextToken) -> bool:
     return token.kind is Kind.SELECTOR and str(token.value).startswith("gpu_type:")
 
 
@@ -72,7 +76,7 @@ def _is_told(text: str, start: int, end: int) -> bool:
     return pattern("having").search(before) is not None or _THERE.match(after) is not None
 
 
-def _counts(tokens: Sequence[Token]) -> list[tuple[float, str]]:
+def _counts(tokens: Sequence[TextToken]) -> list[tuple[float, str]]:
     kinds = [str(token.value).removeprefix("gpu_type:") for token in tokens if _is_kind(token)]
     counts = [getattr(token.value, "number", token.value) for token in tokens if token.kind in _COUNTS]
     return list(zip(counts, kinds, strict=False))

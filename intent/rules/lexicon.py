@@ -1,4 +1,6 @@
-"""The words the rules know: phrases as people write them, to what they mean; and the one splitter for data and text.
+"""The words the rules know: phrases as people write them, to what they mean.
+
+And the one splitter for data and text.
 
 The phrases are data, ``english.yaml`` and ``chinese.yaml``. A phrase is split by the same ``split`` as the text, so ``off-peak``,
 ``off peak`` and ``Off Peak`` are one entry, ``p99.9`` is the two words ``p`` and ``99.9``, and every Han character is a word.
@@ -64,7 +66,10 @@ def words(phrase: str) -> tuple[str, ...]:
 
 @cache
 def phrases() -> Mapping[tuple[str, ...], tuple[Kind, Any]]:
-    """Every known phrase, as its words, to its kind and meaning; a later entry of a phrase replaces an earlier one."""
+    """Every known phrase, as its words, to its kind and meaning.
+
+    A later entry of a phrase replaces an earlier one.
+    """
     english, chinese = _data("english"), _data("chinese")
     entries = chain(_fillers(english), _english_rates(english), _said(english), _english_compounds(english),
                     _fillers(chinese), _chinese_rates(chinese), _said(chinese))  # fmt: skip
@@ -79,8 +84,8 @@ def vocabulary() -> frozenset[str]:
 
 @cache
 def pattern(name: str) -> re.Pattern[str]:
-    """The words of a class of ``telling.yaml``, as one pattern of folded text."""
-    part = _data("telling")[name]
+    """The words of a class of ``statements.yaml``, as one pattern of folded text."""
+    part = _data("statements")[name]
     english = [rf"\b(?:{'|'.join(part['english'])})\b"] if "english" in part else []
     return re.compile("|".join([*english, *part.get("chinese", ()), *part.get("whole", ())]), re.ASCII)
 
@@ -95,7 +100,10 @@ TELLING = frozenset(
 
 @cache
 def correctable() -> tuple[str, ...]:
-    """Words worth a spelling correction: in phrases that carry meaning, and long enough not to be met by chance."""
+    """Words worth a spelling correction.
+
+    In phrases that carry meaning, and long enough not to be met by chance.
+    """
     found = {word for phrase, (kind, _) in phrases().items() if kind in TELLING | _SAYING for word in phrase}
     return tuple(sorted({word for word in found if len(word) >= 5} | short()))
 
@@ -116,9 +124,12 @@ _SAYING = frozenset(
 
 @cache
 def parts() -> frozenset[str]:
-    """Words that may be glued to another one: no time, and no unit or "or", too short to be looked for in a word."""
-    said = ((phrase[0], kind) for phrase, (kind, _) in phrases().items() if len(phrase) == 1)
-    tiny = {word for word, kind in said if len(word) < _TINY.get(kind, 0)}
+    """Words that may be glued to another one.
+
+    No time, and no unit or "or", too short to be looked for in a word.
+    """
+    text = ((phrase[0], kind) for phrase, (kind, _) in phrases().items() if len(phrase) == 1)
+    tiny = {word for word, kind in text if len(word) < _TINY.get(kind, 0)}
     return vocabulary() - tiny - {*times()}
 
 
@@ -128,8 +139,8 @@ _TINY = {Kind.UNIT: 4, Kind.LIMITING: 3}
 @cache
 def times() -> tuple[str, ...]:
     """English words for times that are long enough not to be met by chance in another word."""
-    said = (*WORDS, *MONTHS, *PLACES, "europe", "america")
-    return tuple(word for word in said if word.isascii() and word.isalpha() and len(word) > 4)
+    text = (*WORDS, *MONTHS, *PLACES, "europe", "america")
+    return tuple(word for word in text if word.isascii() and word.isalpha() and len(word) > 4)
 
 
 # -- from the data to entries ----------------------------------------------------------------------
@@ -150,24 +161,24 @@ def _said(data: Mapping[str, Any]) -> Iterator[Entry]:
         if name in set(Kind):
             kind = Kind(name)
             keeps = kind in {Kind.TO, Kind.TENANT}  # their empty meaning is a meaning
-            for meaning, said in section.items():
+            for meaning, wordings in section.items():
                 yield from (
                     (phrase, kind, phrase if meaning == "" and not keeps else meaning)
-                    for one in said
-                    for phrase in _variants(one)
+                    for wording in wordings
+                    for phrase in _variants(wording)
                 )
     for name in ("nines", "parts"):  # whole numbers and fractions: see amounts
-        yield from ((phrase, Kind.QUANTITY, value) for value, said in data[name].items() for phrase in said)
-    spans = ((phrase, Quantity(seconds, "s")) for seconds, said in data["spans"].items() for phrase in said)
+        yield from ((phrase, Kind.QUANTITY, value) for value, phrases in data[name].items() for phrase in phrases)
+    spans = ((phrase, Quantity(seconds, "s")) for seconds, phrases in data["spans"].items() for phrase in phrases)
     yield from ((phrase, Kind.QUANTITY, span) for phrase, span in spans)
     yield from ((phrase, Kind.UNIT, ("ratio", 0.001)) for phrase in data.get("per_mille", ()))
-    yield from ((phrase, Kind.UNIT, (unit, 0.01)) for unit, said in data["ratios"].items() for phrase in said)
+    yield from ((phrase, Kind.UNIT, (unit, 0.01)) for unit, phrases in data["ratios"].items() for phrase in phrases)
 
 
 def _variants(phrase: str) -> set[str]:
     """A phrase with each of the three words for latency, which stand for one another."""
     words_for_it = ("延迟", "时延", "延时")
-    return {phrase, *(phrase.replace(one, other) for one, other in permutations(words_for_it, 2))}
+    return {phrase, *(phrase.replace(order, other) for order, other in permutations(words_for_it, 2))}
 
 
 def _english_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
@@ -176,15 +187,15 @@ def _english_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
     for factor, names in data["seconds"].items():
         yield from ((name, Kind.UNIT, ("s", factor)) for name in names)
         yield from (
-            (f"{name} {one} {token}", Kind.UNIT, ("s/token", factor))
-            for name, one, token in product(names, per, data["token_units"])
+            (f"{name} {per_word} {token}", Kind.UNIT, ("s/token", factor))
+            for name, per_word, token in product(names, per, data["token_units"])
         )
         if factor >= 1.0:
             seconds = [*names, "min"] if factor == 60.0 else names  # alone, min is a minimum
             for unit, nouns in data["things"].items():
                 yield from (
-                    (f"{noun} {one} {name}", Kind.UNIT, (unit, 1 / factor))
-                    for noun, one, name in product(nouns, per, seconds)
+                    (f"{noun} {per_word} {name}", Kind.UNIT, (unit, 1 / factor))
+                    for noun, per_word, name in product(nouns, per, seconds)
                 )
     yield from ((name, Kind.UNIT, (unit, 1 / seconds)) for name, (unit, seconds) in data["rates"].items())
 
@@ -192,23 +203,20 @@ def _english_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
 def _english_compounds(data: Mapping[str, Any]) -> Iterator[Entry]:
     """``per hour``, ``per user``, ``during peak``, ``lower than now``, ``four fifths``."""
     for part, parts in data["fractions"].items():
-        said = [(1, one) for one in ("a", "an", "one")]
-        said += [
-            (count, name) for count, names in data["number"].items() if 1 < count < part for name in names
-        ]
-        for (count, name), one, of in product(said, parts, ("", " of a")):
-            yield f"{name} {one}{'s' if count > 1 else ''}{of}", Kind.NUMBER, count / part
+        counts = [(1, word) for word in ("a", "an", "one")]
+        counts += [(count, name) for count, names in data["number"].items() if 1 < count < part for name in names]
+        for (count, name), form, of in product(counts, parts, ("", " of a")):
+            yield f"{name} {form}{'s' if count > 1 else ''}{of}", Kind.NUMBER, count / part
     for period, names in data["periods"].items():
-        yield from ((f"{one} {name}", Kind.PERIOD, period) for one, name in product(data["per"], names))
-    yield from ((word, Kind.PERIOD, period) for period, said in data["period_words"].items() for word in said)
+        yield from ((f"{per_word} {name}", Kind.PERIOD, period) for per_word, name in product(data["per"], names))
+    yield from ((word, Kind.PERIOD, period) for period, phrases in data["period_words"].items() for word in phrases)
     yield from ((f"{each} {user}", Kind.PER_USER, "") for each, user in product(data["each"], data["users"]))
-    for side, said in data["than"].items():
-        yield from ((f"{word} than {now}", Kind.CHANGE, side) for word, now in product(said, data["nows"]))
-    for window, said in data["window"].items():
+    for side, counts in data["than"].items():
+        yield from ((f"{word} than {now}", Kind.CHANGE, side) for word, now in product(counts, data["nows"]))
+    for window, counts in data["window"].items():
         if window != "always":
             yield from (
-                (f"{during} {phrase}", Kind.WINDOW, window)
-                for during, phrase in product(data["during"], said)
+                (f"{during} {phrase}", Kind.WINDOW, window) for during, phrase in product(data["during"], counts)
             )
 
 
@@ -217,8 +225,7 @@ def _chinese_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
     for factor, names in data["seconds"].items():
         yield from ((name, Kind.UNIT, ("s", factor)) for name in names)
         yield from (
-            (f"{name}{each}", Kind.UNIT, ("s/token", factor))
-            for name, each in product(names, data["each_token"])
+            (f"{name}{each}", Kind.UNIT, ("s/token", factor)) for name, each in product(names, data["each_token"])
         )
         if factor >= 1.0:
             for unit, nouns in data["things"].items():
@@ -232,5 +239,5 @@ def _chinese_rates(data: Mapping[str, Any]) -> Iterator[Entry]:
     kept = product(data["not_than"], data["nows"], data["worse"])
     yield from ((f"{no}{now}{worse}", Kind.FACTOR, 1.0) for no, now, worse in kept)
     yield from (
-        (phrase, Kind.PERIOD, period) for period, said in data["period_phrases"].items() for phrase in said
+        (phrase, Kind.PERIOD, period) for period, phrases in data["period_phrases"].items() for phrase in phrases
     )

@@ -1,10 +1,13 @@
-"""Lists: the joint between two of a kind, ``TTFT and TPOT``, ``at peak and overnight``, that does not part them. Pure."""
+"""Lists: joints between two of a kind that do not part them. Pure.
+
+``TTFT and TPOT``, ``at peak and overnight``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from intent.rules.kinds import Kind
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _LISTABLE = frozenset(
     {Kind.TENANT, Kind.WINDOW, Kind.MODEL, Kind.METRIC, Kind.STAT, Kind.PRECISION, Kind.SELECTOR, Kind.WORKLOAD, Kind.SETTING}
@@ -15,7 +18,7 @@ _ENDS = frozenset({Kind.JOIN, Kind.STOP, Kind.LIST})
 _REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID})
 
 
-def listed(tokens: list[Token]) -> list[Token]:
+def listed(tokens: list[TextToken]) -> list[TextToken]:
     """Mark the joint between two of a kind, so that it does not part them."""
     result = list(tokens)
     for place, token in enumerate(tokens):
@@ -37,7 +40,7 @@ def listed(tokens: list[Token]) -> list[Token]:
     return result
 
 
-def _neighbour(tokens: Sequence[Token], place: int, step: int) -> int | None:
+def _neighbour(tokens: Sequence[TextToken], place: int, step: int) -> int | None:
     place += step
     while 0 <= place < len(tokens):
         if tokens[place].kind not in _IDLE:
@@ -46,24 +49,20 @@ def _neighbour(tokens: Sequence[Token], place: int, step: int) -> int | None:
     return None
 
 
-def _is_list(tokens: Sequence[Token], before: int, place: int, after: int) -> bool:
+def _is_list(tokens: Sequence[TextToken], before: int, place: int, after: int) -> bool:
     kind, joint = tokens[before].kind, tokens[place]
     sentence = _sentence_before(tokens, before)
     if joint.kind is not Kind.JOIN:
         return joint.value == "/" or any(token.kind in _REFUSALS for token in sentence)
     if kind is Kind.SELECTOR or kind is Kind.WORKLOAD:
-        ends = next(
-            (n for n in range(after, len(tokens)) if tokens[n].kind in {Kind.STOP, Kind.JOIN}), len(tokens)
-        )
+        ends = next((n for n in range(after, len(tokens)) if tokens[n].kind in {Kind.STOP, Kind.JOIN}), len(tokens))
         frozen = any(token.kind is Kind.FREEZE for token in tokens[after:ends])
         apart = frozen and any(token.kind in {Kind.WORKLOAD, Kind.TENANT} for token in sentence)
         return (joint.value == "and" and not apart) or after == len(tokens) - 1
     following = _neighbour(tokens, after, 1)
     ends = following is None or tokens[following].kind in _ENDS | _SCOPES - {kind}
     if kind in _SCOPES:
-        return (ends and joint.value == "and") or all(
-            token.kind in {*_IDLE, *_SCOPES, Kind.LIST} for token in sentence
-        )
+        return (ends and joint.value == "and") or all(token.kind in {*_IDLE, *_SCOPES, Kind.LIST} for token in sentence)
     if kind is Kind.METRIC:
         if before and tokens[before - 1].kind is Kind.QUANTITY and following is not None and not ends:
             return False  # "99.95% uptime and error rate < 0.1%"
@@ -78,7 +77,7 @@ def _is_list(tokens: Sequence[Token], before: int, place: int, after: int) -> bo
     return True
 
 
-def _sentence_before(tokens: Sequence[Token], place: int) -> list[Token]:
+def _sentence_before(tokens: Sequence[TextToken], place: int) -> list[TextToken]:
     start = place
     while start and tokens[start - 1].kind not in {Kind.STOP, Kind.JOIN}:
         start -= 1

@@ -1,4 +1,7 @@
-"""Tokens joined to what they say together: numbers with units, shares of requests, negated comparisons, lists. Pure."""
+"""Tokens joined to what they say together.
+
+Numbers with units, shares of requests, negated comparisons, lists. Pure.
+"""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +17,7 @@ from intent.rules.quantities import Quantity
 from intent.rules.respectively import dealt
 from intent.rules.rewriting import Rewrite, Rule, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, percentiles, ratios, shares
-from intent.rules.tokens import Token, scan
+from intent.rules.tokens import TextToken, scan
 from intent.times.spans import together
 
 UNACCEPTABLE = "unacceptable"
@@ -23,7 +26,7 @@ FALL = "fall below"
 """The value of an ``EXCEPT`` that goes below a bound."""
 
 
-def tokenize(text: str, catalogue: Catalogue) -> list[Token]:
+def tokenize(text: str, catalogue: Catalogue) -> list[TextToken]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
     tokens = _signed(scan(text, catalogue))
     for rule in passes(text):
@@ -45,7 +48,7 @@ def passes(text: str) -> tuple[Rule, ...]:
     )  # fmt: skip
 
 
-def _signed(tokens: Sequence[Token]) -> list[Token]:
+def _signed(tokens: Sequence[TextToken]) -> list[TextToken]:
     """A dash between a comparison and a number is its sign: ``below - $5``."""
     result = list(tokens)
     for place in range(1, len(tokens) - 1):
@@ -61,13 +64,11 @@ def _signed(tokens: Sequence[Token]) -> list[Token]:
         measured = tokens[place - 1].kind in {Kind.METRIC, Kind.STAT}
         share = kinds(tokens[place + 1 :], Kind.NUMBER, Kind.UNIT) and tokens[place + 2].value[0] == "ratio"
         if measured and share and dash.end == after.start and (dash.value == MINUS or dash.kind is Kind.JOIN):
-            result[place] = replace(
-                dash, kind=Kind.CHANGE, value="<=" if dash.value == MINUS else ">="
-            )  # "cost -15%"
+            result[place] = replace(dash, kind=Kind.CHANGE, value="<=" if dash.value == MINUS else ">=")  # "cost -15%"
     return result
 
 
-def _glosses(tokens: Sequence[Token]) -> Rewrite | None:
+def _glosses(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``首字延迟（TTFT）``, ``latency (TTFT)``: one metric, said twice or more exactly."""
     if tokens[0].kind is not Kind.METRIC or len(tokens) < 4:
         return None
@@ -77,12 +78,13 @@ def _glosses(tokens: Sequence[Token]) -> Rewrite | None:
     return joined(tokens[:4], Kind.METRIC, inner.value)
 
 
-def _spared(text: str, tokens: Sequence[Token]) -> Rewrite | None:
-    """``keep node b free``: nothing is to run there, whoever is called ``free``; so many free ones are no goal."""
+def _spared(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
+    """``keep node b free``: nothing is to run there, whoever is called ``free``.
+
+    So many free ones are no goal.
+    """
     place = 2 if kinds(tokens, Kind.COUNTED, Kind.SELECTOR) else 1
-    if not (kinds(tokens, Kind.SELECTOR) or kinds(tokens, Kind.COUNTED)) or not kinds(
-        tokens[place:], Kind.TENANT
-    ):
+    if not (kinds(tokens, Kind.SELECTOR) or kinds(tokens, Kind.COUNTED)) or not kinds(tokens[place:], Kind.TENANT):
         return None
     free = tokens[place]
     if text[free.start : free.end].lower() != "free" or not _KEPT.search(text[: tokens[0].start].lower()):
@@ -94,7 +96,7 @@ def _spared(text: str, tokens: Sequence[Token]) -> Rewrite | None:
 _KEPT = re.compile(r"\b(?:keep|keeps|keeping|leave|leaves|leaving|hold|want|wants|need|needs)\b[^,.;:]*$")
 
 
-def _gpus(tokens: Sequence[Token]) -> Rewrite | None:
+def _gpus(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``gpu-1``, ``GPU 1``, ``1 号卡``: one device; ``gpu 70%`` is none."""
     first, rest = tokens[0], tokens[1:]
     if first.kind is Kind.COUNTED and first.value == "gpu_count" and rest:
@@ -123,16 +125,19 @@ _PASSED_OVER = frozenset(
 )  # fmt: skip
 
 
-def _negations(tokens: Sequence[Token]) -> Rewrite | None:
-    """``not above``, ``never let TTFT exceed``, ``别掉到 2 以下``: the comparison turns round, the negation is used up."""
+def _negations(tokens: Sequence[TextToken]) -> Rewrite | None:
+    """``not above``, ``never let TTFT exceed``, ``别掉到 2 以下``.
+
+    The comparison turns round, the negation is used up.
+    """
     if tokens[0].kind is not Kind.NEGATION and tokens[0].value not in _AVOIDING:
         return None
     soft = [replace(tokens[0], kind=Kind.SOFT, end=tokens[0].start)] if tokens[0].value in _TRYING else []
-    between: list[Token] = [*soft]
+    between: list[TextToken] = [*soft]
     for place, token in enumerate(tokens[1:], 1):
         if token.kind is Kind.COMPARISON and token.value in _OPPOSITE:
             turned = replace(token, value=_OPPOSITE[token.value])
-            if not any(one.kind is Kind.QUANTITY for one in between):
+            if not any(token.kind is Kind.QUANTITY for token in between):
                 turned = replace(turned, start=tokens[0].start)
                 return [turned, *between], place + 1
             return [*between, turned], place + 1
@@ -144,8 +149,11 @@ def _negations(tokens: Sequence[Token]) -> Rewrite | None:
     return None
 
 
-def _unacceptable(tokens: Sequence[Token]) -> Rewrite | None:
-    """``anything below 280 tok/s is unacceptable``, ``it is not acceptable to wait longer than``: the comparison turns round."""
+def _unacceptable(tokens: Sequence[TextToken]) -> Rewrite | None:
+    """``anything below 280 tok/s is unacceptable``, ``it is not acceptable to wait longer than``.
+
+    The comparison turns round.
+    """
     if tokens[0].value == UNACCEPTABLE:
         place = next((n for n, token in enumerate(tokens) if token.kind is Kind.COMPARISON), 0)
         passed = all(token.kind in _PASSED_OVER for token in tokens[1:place])
@@ -163,7 +171,7 @@ def _unacceptable(tokens: Sequence[Token]) -> Rewrite | None:
     return None
 
 
-def _mapped(tokens: Sequence[Token]) -> Rewrite | None:
+def _mapped(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``batch → L40S``, ``gpu-1: hands off``, ``replicas: 2``: one thing that is said, no heading."""
     if not kinds(tokens[1:], Kind.JOIN) or tokens[1].value != ":" or len(tokens) < 3:
         return None
@@ -179,22 +187,18 @@ def _mapped(tokens: Sequence[Token]) -> Rewrite | None:
 _RULINGS = frozenset({Kind.FREEZE, Kind.AVOID, Kind.ALLOW, Kind.NEGATION})
 
 
-def _settings(tokens: Sequence[Token]) -> Rewrite | None:
+def _settings(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``pp=1 replicas=1``: a setting that is set, no count of what stands before it."""
-    if (
-        kinds(tokens, Kind.COUNTED, Kind.COMPARISON)
-        and tokens[0].value != "gpu_count"
-        and tokens[1].value == "=="
-    ):
+    if kinds(tokens, Kind.COUNTED, Kind.COMPARISON) and tokens[0].value != "gpu_count" and tokens[1].value == "==":
         return [replace(tokens[0], kind=Kind.SETTING)], 1
     return None
 
 
-def _finishing(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+def _finishing(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     """``requests must finish within 20 s``: the whole answer; of a switch it would be something else."""
-    said = text[tokens[0].start : tokens[0].end].lower()
-    asked = tokens[0].kind is Kind.STAT and ("request" in said or "请求" in said)
-    if not (asked or (tokens[0].kind is Kind.THING and tokens[0].value == "requests")):
+    word = text[tokens[0].start : tokens[0].end].lower()
+    is_request = tokens[0].kind is Kind.STAT and ("request" in word or "请求" in word)
+    if not (is_request or (tokens[0].kind is Kind.THING and tokens[0].value == "requests")):
         return None
     ends = next((n for n, token in enumerate(tokens) if token.kind in {Kind.JOIN, Kind.STOP}), len(tokens))
     place = next((n for n, token in enumerate(tokens[:ends]) if token.value in _FINISH), None)
@@ -207,25 +211,20 @@ _FINISH = frozenset({"finish", "finished", "complete", "completed", "be done"})
 _MEASURED = frozenset({Kind.METRIC, Kind.RECONFIG, Kind.SETTING, Kind.COUNTED})
 
 
-def _cards(tokens: Sequence[Token]) -> Rewrite | None:
+def _cards(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``2 A100s``, ``2 块 A100``: so many devices, and which."""
     if not kinds(tokens, Kind.QUANTITY):
         return None
     place = 2 if len(tokens) > 2 and tokens[1].value in _CLASSIFIERS else 1
     selector = tokens[place] if len(tokens) > place else None
     plain = tokens[0].value.unit is None or tokens[0].value.unit == "money"
-    if (
-        selector is None
-        or selector.kind is not Kind.SELECTOR
-        or not plain
-        or not selector.value.startswith("gpu_type")
-    ):
+    if selector is None or selector.kind is not Kind.SELECTOR or not plain or not selector.value.startswith("gpu_type"):
         return None
     amount = replace(tokens[0], value=Quantity(tokens[0].value.number))
-    return [amount, Token(Kind.COUNTED, "gpu_count", amount.end, amount.end), selector], place + 1
+    return [amount, TextToken(Kind.COUNTED, "gpu_count", amount.end, amount.end), selector], place + 1
 
 
-def _permissions(tokens: Sequence[Token]) -> Rewrite | None:
+def _permissions(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``may exceed``: an exception."""
     if tokens[0].kind is not Kind.MAY:
         return None
@@ -235,9 +234,7 @@ def _permissions(tokens: Sequence[Token]) -> Rewrite | None:
     if kinds(tokens[place:], Kind.TENANT):
         beyond = _permissions([tokens[0], *tokens[place + 1 :]])
         return ([*beyond[0][:1], tokens[place], *beyond[0][1:]], place + beyond[1]) if beyond else None
-    if (
-        kinds(tokens[place:], Kind.QUANTITY, Kind.COMPARISON) and tokens[place + 1].value == ">="
-    ):  # "may go 30% over"
+    if kinds(tokens[place:], Kind.QUANTITY, Kind.COMPARISON) and tokens[place + 1].value == ">=":  # "may go 30% over"
         return [
             replace(spanning(tokens[: place + 2], Kind.EXCEPT, "exceed"), end=tokens[place].start),
             tokens[place],
@@ -249,7 +246,7 @@ def _permissions(tokens: Sequence[Token]) -> Rewrite | None:
     return None
 
 
-def _hours(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+def _hours(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     """``every day 14:30 to 19:00``: the hours say the days as well."""
     every = text[tokens[0].start : tokens[0].end].lower().startswith(("every", "each", "daily"))
     if (
@@ -262,47 +259,43 @@ def _hours(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     return None
 
 
-def _inside(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+def _inside(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     """``工作时间内``, ``business hours 内``: within the window, no bound."""
     for length in (4, 3, 2):
-        said = text[tokens[0].end : tokens[min(length, len(tokens)) - 1].end]
-        if tokens[0].kind is Kind.WINDOW and len(tokens) >= length and said.strip() in _WHEN:
+        between = text[tokens[0].end : tokens[min(length, len(tokens)) - 1].end]
+        if tokens[0].kind is Kind.WINDOW and len(tokens) >= length and between.strip() in _WHEN:
             return joined(tokens[:length], Kind.WINDOW, tokens[0].value)
     if kinds(tokens, Kind.WINDOW, Kind.COMPARISON) and text[tokens[1].start : tokens[1].end] in _WITHIN:
         return joined(tokens[:2], Kind.WINDOW, tokens[0].value)
     return None
 
 
-def _one_time(tokens: Sequence[Token]) -> Rewrite | None:
+def _one_time(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``9 to 17, weekdays only``: days behind hours, or hours behind days, where no goal follows them."""
     if not kinds(tokens, Kind.WINDOW, Kind.JOIN, Kind.WINDOW) or tokens[1].value != ",":
         return None
     alone = len(tokens) == 3 or tokens[3].kind in {Kind.STOP, Kind.ONLY}
-    said = [one.value for one in (tokens[0], tokens[2]) if isinstance(one.value, RecurringWindow)]
-    one = together(said) if alone and len(said) == 2 else None
-    return joined(tokens[:3], Kind.WINDOW, one) if one else None
+    windows = [token.value for token in (tokens[0], tokens[2]) if isinstance(token.value, RecurringWindow)]
+    window = together(windows) if alone and len(windows) == 2 else None
+    return joined(tokens[:3], Kind.WINDOW, window) if window else None
 
 
-def _each(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+def _each(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     """``每位付费用户``, ``every paid user``: a rate is for each of them."""
-    place = next(
-        (n for n, token in enumerate(tokens[:4]) if token.kind not in {Kind.FILLER, Kind.UNKNOWN}), 0
-    )
-    said = text[tokens[0].start : tokens[place].start].strip().lower()
-    if said in _EACH and tokens[place].kind is Kind.TENANT:
+    place = next((n for n, token in enumerate(tokens[:4]) if token.kind not in {Kind.FILLER, Kind.UNKNOWN}), 0)
+    words = text[tokens[0].start : tokens[place].start].strip().lower()
+    if words in _EACH and tokens[place].kind is Kind.TENANT:
         return [replace(tokens[0], kind=Kind.PER_USER)], place
     return None
 
 
 _FOR_A_WHILE = frozenset({"temporarily", "临时", "暂时", "短时", "短暂"})
 _EACH = frozenset({"each", "every", "per", "每个", "每位", "每名", "每一位", "每一个"})
-_WHEN = frozenset(
-    {"的话", "的时候", "时候", "期间", "的时段", "时段", "这段时间", "那段时间", "那会儿", "的那段时间"}
-)
+_WHEN = frozenset({"的话", "的时候", "时候", "期间", "的时段", "时段", "这段时间", "那段时间", "那会儿", "的那段时间"})
 _WITHIN = frozenset({"内", "之内", "以内", "里"})
 
 
-def _strangers(text: str, tokens: Sequence[Token]) -> Rewrite | None:
+def _strangers(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     """``gold customers``, ``tenant zeta``: a tenant by a name that nobody has."""
     first = tokens[0]
     if first.kind is Kind.AUDIENCE and text[first.start : first.end].lower() in {"tenant", "租户"}:
@@ -319,22 +312,17 @@ def _strangers(text: str, tokens: Sequence[Token]) -> Rewrite | None:
     start = 1 if first.value in _TO_WHOM else 0
     end = skip(tokens, start, Kind.UNKNOWN)
     named = tokens[start:end]
-    if (
-        not named
-        or end - start > _NAME_WORDS
-        or not kinds(tokens[end:], Kind.AUDIENCE)
-        or not _may_name(named)
-    ):
+    if not named or end - start > _NAME_WORDS or not kinds(tokens[end:], Kind.AUDIENCE) or not _may_name(named):
         return None
     return [*tokens[:start], *joined(named, Kind.TENANT, None)[0], tokens[end]], end + 1
 
 
-def _may_name(words: Sequence[Token]) -> bool:
+def _may_name(words: Sequence[TextToken]) -> bool:
     """Whether words before ``users`` may be somebody's name: ``gold``, 环球公司; ``这批`` and ``大`` are none."""
-    said = str(words[0].value)
-    if not said[:1].isalpha():
+    word = str(words[0].value)
+    if not word[:1].isalpha():
         return False
-    return said.isascii() or (len(words) > 1 and said not in _NO_NAME)
+    return word.isascii() or (len(words) > 1 and word not in _NO_NAME)
 
 
 _QUOTED = re.compile(r"\s*[“\"'‘「][^”\"'’」]{1,40}[”\"'’」]")
@@ -345,5 +333,5 @@ _NAME_WORDS = 4
 """Words in the longest name that is looked for."""
 
 
-def _is_name(tokens: Sequence[Token]) -> bool:
+def _is_name(tokens: Sequence[TextToken]) -> bool:
     return kinds(tokens, Kind.UNKNOWN) or (kinds(tokens, Kind.FILLER) and len(str(tokens[0].value)) == 1)

@@ -1,4 +1,7 @@
-"""Clauses about where work runs: ``latency-critical on A100, the rest on L40S``, ``leave gpu-1 alone``."""
+"""Clauses about where work runs.
+
+``latency-critical on A100, the rest on L40S``, ``leave gpu-1 alone``.
+"""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +14,7 @@ from intent.rules.draft import Draft
 from intent.rules.kinds import EVERYONE, Kind
 from intent.rules.lexicon import pattern
 from intent.rules.readings import extent, is_idle
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _OTHERS = re.compile("else|other|rest|remain|其他|其它|其余|别的|剩下")
 _USED = frozenset(
@@ -20,7 +23,7 @@ _USED = frozenset(
 )  # fmt: skip
 
 
-def add_placements(draft: Draft, clause: Clause) -> list[Token]:
+def add_placements(draft: Draft, clause: Clause) -> list[TextToken]:
     """Append a placement for each device, workload and window; gives back the words without a place."""
     before = draft.goals[-1] if draft.goals else None
     earlier = before if isinstance(before, Placement) and not clause.opens_sentence else None
@@ -44,23 +47,26 @@ def add_placements(draft: Draft, clause: Clause) -> list[Token]:
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
     named = clause.of(Kind.WORKLOAD, Kind.TENANT)
-    emptied = any(one.value in {"drain", "evict"} for one in clause.of(Kind.AVOID))  # "for maintenance"
-    workloads: list[Token | None] = [
+    emptied = any(token.value in {"drain", "evict"} for token in clause.of(Kind.AVOID))  # "for maintenance"
+    workloads: list[TextToken | None] = [
         *(named or ([] if rule == "freeze" or emptied else _unnamed(draft.text, clause)))
     ] or [None]
-    for said, workload, window in product(selectors, workloads, clause.covered_by(Kind.WINDOW) or (None,)):
+    for token, workload, window in product(selectors, workloads, clause.covered_by(Kind.WINDOW) or (None,)):
         when, who = scopes.window(draft, window), _workload(draft, workload)
         if workload is None and earlier and rule in {"require", "forbid"}:
             who = earlier.workload  # "on the L40S, not on the A100"
         if when is not None and who is not False:
-            draft.add(Placement(rule, said.value, evidence, workload=who, window=when), place)  # type: ignore[arg-type] # closed tables
+            draft.add(Placement(rule, token.value, evidence, workload=who, window=when), place)  # type: ignore[arg-type] # closed tables
     one_model = len(draft.catalogue.models) == 1
     placed = _USED | ({Kind.MODEL} if one_model else set())
     return [token for token in clause.tokens if token.kind not in placed and not is_idle(token)]
 
 
-def _unnamed(text: str, clause: Clause) -> list[Token]:
-    """A workload in words that nobody defined: ``embedding jobs on node b``, ``prefer gpu-7 for voice traffic``."""
+def _unnamed(text: str, clause: Clause) -> list[TextToken]:
+    """A workload in words that nobody defined.
+
+    ``embedding jobs on node b``, ``prefer gpu-7 for voice traffic``.
+    """
     selectors = clause.of(Kind.SELECTOR)
     for run in _runs(text, clause.plain):
         before = text[clause.start : run[0].start].lower()
@@ -72,17 +78,15 @@ def _unnamed(text: str, clause: Clause) -> list[Token]:
             and pattern("to a device").fullmatch(between)
         )
         if leads or _FOR.fullmatch(behind):
-            words = (
-                word for one in run for word in re.findall(r"[a-z0-9]+", text[one.start : one.end].lower())
-            )
+            words = (word for token in run for word in re.findall(r"[a-z0-9]+", text[token.start : token.end].lower()))
             name = "_".join(word for word in words if word not in _WORK)
-            return [Token(Kind.WORKLOAD, name, run[0].start, run[-1].end)] if name else []
+            return [TextToken(Kind.WORKLOAD, name, run[0].start, run[-1].end)] if name else []
     return []
 
 
-def _runs(text: str, plain: Sequence[Token]) -> list[list[Token]]:
+def _runs(text: str, plain: Sequence[TextToken]) -> list[list[TextToken]]:
     """Words without a meaning that stand together, three at most."""
-    found: list[list[Token]] = []
+    found: list[list[TextToken]] = []
     for token in plain:
         if found and text[found[-1][-1].end : token.start] in {" ", "-"}:
             found[-1].append(token)
@@ -101,18 +105,18 @@ _FOR = re.compile(r" for (?:the |our )?")
 def _places(clause: Clause, text: str) -> bool:
     """Whether a clause puts something somewhere: it says what, or has a word for it."""
     first, last = min(token.start for token in clause.tokens), max(token.end for token in clause.tokens)
-    said = text[min(clause.start, first) : last].lower()
+    words = text[min(clause.start, first) : last].lower()
     counted = clause.joint is None and not clause.plain and not clause.opens_sentence  # "at most 2 A100 GPUs"
     named = clause.has(Kind.WORKLOAD, Kind.TENANT, Kind.MODEL, Kind.ONLY)
-    return counted or named or pattern("placing").search(said) is not None
+    return counted or named or pattern("placing").search(words) is not None
 
 
-def _workload(draft: Draft, said: Token | None) -> str | bool | None:
-    if said is None or said.kind is Kind.WORKLOAD:
-        return said.value if said else None
-    if said.value == EVERYONE:
-        return "rest" if _OTHERS.search(draft.said(said).lower()) else None
-    name = scopes.tenant(draft, said)
+def _workload(draft: Draft, token: TextToken | None) -> str | bool | None:
+    if token is None or token.kind is Kind.WORKLOAD:
+        return token.value if token else None
+    if token.value == EVERYONE:
+        return "rest" if _OTHERS.search(draft.said(token).lower()) else None
+    name = scopes.tenant(draft, token)
     return f"tenant:{name}" if name else False
 
 
@@ -120,9 +124,9 @@ def _rule(clause: Clause) -> str | None:
     """What is said of the devices; None if it could be two things."""
     selectors = clause.of(Kind.SELECTOR)
     near = [
-        one
-        for one in clause.of(Kind.AVOID)
-        if one.value != "off" or any(0 <= to.start - one.end <= 6 for to in selectors)
+        token
+        for token in clause.of(Kind.AVOID)
+        if token.value != "off" or any(0 <= to.start - token.end <= 6 for to in selectors)
     ]
     refusals = [*clause.of(Kind.NEGATION), *near]
     if clause.has(Kind.FREEZE):

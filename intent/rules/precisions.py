@@ -11,7 +11,7 @@ from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import pattern
 from intent.rules.readings import extent, is_idle
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _USED = frozenset(
     {Kind.PRECISION, Kind.QUANTISE, Kind.NEGATION, Kind.AVOID, Kind.ALLOW, Kind.COMPARISON, Kind.MAY, Kind.ONLY,
@@ -19,8 +19,11 @@ _USED = frozenset(
 )  # fmt: skip
 
 
-def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
-    """Append a rule for each format of the clause, window and tenant; gives back the words without a place."""
+def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
+    """Append a rule for each format of the clause, window and tenant.
+
+    Gives back the words without a place.
+    """
     rule = _again(draft, clause) or _rule(clause)
     asks = _ASKING.search(draft.text[max(0, clause.start) : clause.tokens[0].start].lower()) is not None
     rule = "require" if rule == "allow" and asks else rule
@@ -36,11 +39,11 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
     windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in SCOPES)
-    for said, (window, tenant, model) in product(formats, product(windows, tenants, models)):
+    for token, (window, tenant, model) in product(formats, product(windows, tenants, models)):
         when, who = scopes.window(draft, window), scopes.tenant(draft, tenant)
         if when is None or who is False:
             continue
-        value: Any = said.value if said.kind is Kind.PRECISION else "full"
+        value: Any = token.value if token.kind is Kind.PRECISION else "full"
         served = model.value if model else None
         draft.add(PrecisionRule(rule, value, evidence, when, who, served), place)
     return [
@@ -53,17 +56,20 @@ def add_precisions(draft: Draft, clause: Clause) -> list[Token]:
 def _again(draft: Draft, clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None:
     """``..., and so is int8``: the rule of the goal before."""
     before = draft.goals[-1] if draft.goals else None
-    said = _SO.match(draft.text, clause.start) is not None
-    return before.rule if said and isinstance(before, PrecisionRule) else None
+    is_again = _SO.match(draft.text, clause.start) is not None
+    return before.rule if is_again and isinstance(before, PrecisionRule) else None
 
 
 def _is_story(clause: Clause, text: str) -> bool:
-    """``the vendor swears int8 is fine``: a format, several words without a meaning, and none that uses it."""
-    said = text[clause.start : clause.tokens[-1].end + 12].lower()
+    """``the vendor swears int8 is fine``.
+
+    A format, several words without a meaning, and none that uses it.
+    """
+    words = text[clause.start : clause.tokens[-1].end + 12].lower()
     return (
         len(clause.plain) > 2
         and not clause.has(Kind.ONLY, Kind.WINDOW, Kind.TENANT, Kind.MODEL)
-        and pattern("with format").search(said) is None
+        and pattern("with format").search(words) is None
     )
 
 
@@ -92,6 +98,6 @@ def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None
 def _is_about_time(clause: Clause) -> bool:
     """Whether the word only stands in front of the window."""
     return any(
-        one.kind is Kind.ONLY and other.kind is Kind.WINDOW and other.value != "always"
-        for one, other in pairwise(clause.tokens)
+        token.kind is Kind.ONLY and other.kind is Kind.WINDOW and other.value != "always"
+        for token, other in pairwise(clause.tokens)
     )

@@ -1,4 +1,7 @@
-"""Clauses about what goes before what: ``latency over cost``, ``latency > throughput > cost``, ``企业用户优先于免费用户``."""
+"""Clauses about what goes before what.
+
+``latency over cost``, ``latency > throughput > cost``, ``企业用户优先于免费用户``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +13,7 @@ from intent.rules.clauses import Clause
 from intent.rules.draft import Draft
 from intent.rules.kinds import EVERYONE, Kind
 from intent.rules.readings import extent, is_idle
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _METRIC_SIDES = {
     "ttft": "latency", "tpot": "latency", "e2e": "latency", "latency": "latency", "throughput": "throughput",
@@ -44,12 +47,10 @@ def is_priority(clause: Clause) -> bool:
     return len(sides) >= 2 and len(clause.of(Kind.COMPARISON)) + len(before) == len(sides) - 1
 
 
-def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
+def add_priorities(draft: Draft, clause: Clause) -> list[TextToken]:
     """Append a priority for each pair of neighbours; gives back the words without a place."""
     for count, token in enumerate(clause.tokens):
-        halves = [
-            replace(clause, tokens=part) for part in (clause.tokens[:count], clause.tokens[count + 1 :])
-        ]
+        halves = [replace(clause, tokens=part) for part in (clause.tokens[:count], clause.tokens[count + 1 :])]
         if token.kind is Kind.LIST and all(
             half.has(Kind.PRIORITY) and len(half.of(*_SIDES)) > 1 and is_priority(half) for half in halves
         ):
@@ -59,9 +60,7 @@ def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
         return []
     window = clause.first(Kind.WINDOW) or next(iter(clause.scope.get(Kind.WINDOW, ())), None)
     used = [
-        token
-        for token in clause.tokens
-        if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW} or token.value in _ORDERING
+        token for token in clause.tokens if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW} or token.value in _ORDERING
     ]
     place = extent(used)
     evidence = draft.text[slice(*place)]
@@ -71,13 +70,11 @@ def add_priorities(draft: Draft, clause: Clause) -> list[Token]:
         if when is not None:
             draft.add(Priority(higher, evidence, lower=lower, window=when), place)
     return [
-        token
-        for token in clause.tokens
-        if token not in used and not is_idle(token) and token.kind is not Kind.WORKLOAD
+        token for token in clause.tokens if token not in used and not is_idle(token) and token.kind is not Kind.WORKLOAD
     ]
 
 
-def side(token: Token) -> str | None:
+def side(token: TextToken) -> str | None:
     """The side of a priority that a word names; None if it names none."""
     if token.kind is Kind.QUALITY:
         return "quality"
@@ -89,20 +86,18 @@ def side(token: Token) -> str | None:
 def _ordered(draft: Draft, clause: Clause) -> list[str] | None:
     """The sides, highest first; None if the order was asked about."""
     names: list[str] = []
-    for token in [one for one in clause.of(*_SIDES) if one.value != EVERYONE]:
+    for token in [token for token in clause.of(*_SIDES) if token.value != EVERYONE]:
         name = scopes.tenant(draft, token) if token.kind is Kind.TENANT else side(token)
         if name is False:
             return None
-        said = f"tenant:{name}" if token.kind is Kind.TENANT else name
-        if isinstance(said, str) and said not in names:
-            names.append(said)
+        subject = f"tenant:{name}" if token.kind is Kind.TENANT else name
+        if isinstance(subject, str) and subject not in names:
+            names.append(subject)
     words = [token.value for token in clause.of(Kind.PRIORITY)]
     covering = clause.scope.get(Kind.TENANT, ())
     if len(names) == 1 and words[:1] in (["over"], ["under"]) and clause.tokens[0].kind is Kind.PRIORITY:
         names = [f"tenant:{covering[0].value}", *names] if len(covering) == 1 and covering[0].value else []
-    turned = sum(word in _TURNED for word in words) + sum(
-        token.value == "<=" for token in clause.of(Kind.COMPARISON)
-    )
+    turned = sum(word in _TURNED for word in words) + sum(token.value == "<=" for token in clause.of(Kind.COMPARISON))
     refused = clause.of(Kind.NEGATION)
     if not names or refused or (turned and len(names) != 2) or _is_unordered(clause, names, words):
         options = [draft.rephrased(draft.say(name)) for name in ("latency_first", "cost_first")]
@@ -115,6 +110,4 @@ def _is_unordered(clause: Clause, names: Sequence[str], words: Sequence[str]) ->
     """Two sides said to be first, with nothing between them that orders them."""
     if len(names) < 2:
         return False
-    return not (
-        any(word not in {"first", "begin"} for word in words) or clause.has(Kind.COMPARISON, Kind.LIMITING)
-    )
+    return not (any(word not in {"first", "begin"} for word in words) or clause.has(Kind.COMPARISON, Kind.LIMITING))

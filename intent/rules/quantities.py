@@ -18,7 +18,10 @@ _NUMBER = re.compile(r"(?P<whole>\d{1,3}(?:,\d{3})+|\d+)?(?P<fraction>\.\d+)?(?P
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number and its unit as said: ``unit`` is a dimension of the lexicon or a cost unit, None if not said."""
+    """A number and its unit as said.
+
+    ``unit`` is a dimension of the lexicon or a cost unit, None if not said.
+    """
 
     number: float
     unit: str | None = None
@@ -36,7 +39,9 @@ class Quantity:
 
 
 def parse_number(word: str) -> float | None:
-    """A decimal number with optional thousands commas and exponent; None if it is not one or could be two things.
+    """A decimal number with optional thousands commas and exponent.
+
+    None if it is not one or could be two things.
 
     ``1,500`` is 1500; ``1,5`` (one and a half, or a list?) and ``1e400`` are refused, as is anything above ``LARGEST``.
     """

@@ -38,30 +38,30 @@ from intent.rules.exceptions import add_exception, is_exception
 from intent.rules.heads import heads_of
 from intent.rules.inventory import without_inventory
 from intent.rules.kinds import EVERYONE, Kind
+from intent.rules.leftovers import Coverage, ignored, risky, taken_back, takes_back, unclear_scopes
 from intent.rules.lexicon import pattern
 from intent.rules.phrasing import tokenize
 from intent.rules.placements import add_placements
 from intent.rules.precisions import add_precisions
 from intent.rules.priorities import add_priorities, is_priority
 from intent.rules.questions import ask_number, ask_scale, ask_time, ask_wish
-from intent.rules.readings import Reading, bind, extent, is_idle, united
+from intent.rules.readings import BoundReading, bind, extent, is_idle, united
 from intent.rules.reconfigs import add_reconfigs, is_reconfig
-from intent.rules.relatives import Change, add_relative, change_in, with_shares
+from intent.rules.relatives import RelativeChange, add_relative, change_in, with_shares
 from intent.rules.relatives import leftovers as unchanged
 from intent.rules.respectively import in_rows
-from intent.rules.telling import (
+from intent.rules.statements import (
     WISHING,
-    complains,
-    is_chore,
+    is_complaint,
+    is_maintenance,
+    is_report,
+    is_state,
     may_be_state,
     speaks,
-    stands,
-    tells,
     wishes,
     without_reasons,
 )
-from intent.rules.tokens import Token
-from intent.rules.weighing import Taken, loose, set_aside, taken_back, takes_back, weighty
+from intent.rules.tokens import TextToken
 from intent.times.spans import together
 
 _KEPT = frozenset(
@@ -80,8 +80,8 @@ def read(text: str, catalogue: Catalogue) -> Draft:
     reader = _Reader(draft)
     tokens = without_orders(tokenize(text, catalogue), _wished(text, orders(text)))
     tokens = in_rows(without_inventory(draft, tokens, reader.told))
-    said = without_reasons(clauses(tokens))
-    for clause, following in zip_longest(said, said[1:]):
+    spoken = without_reasons(clauses(tokens))
+    for clause, following in zip_longest(spoken, spoken[1:]):
         reader.read(clause, following)
     reader.close(tokens)
     return draft
@@ -92,28 +92,28 @@ class _Reader:
     """Goes from clause to clause and remembers what an ellipsis may repeat."""
 
     draft: Draft
-    previous: tuple[Reading, ...] = ()
-    change: Change | None = None
-    changing: Token | None = None
+    previous: tuple[BoundReading, ...] = ()
+    change: RelativeChange | None = None
+    changing: TextToken | None = None
     """The verb of the last change."""
     ranking: Clause | None = None
     ranked_from: int = 0
     """Goals there were before the ranking."""
     after_told: bool = False
     """Whether the clause before only told something."""
-    devices: Sequence[Token] = ()
+    devices: Sequence[TextToken] = ()
     """Those named last, for a pronoun."""
-    workloads: Sequence[Token] = ()
+    workloads: Sequence[TextToken] = ()
     reconfigures: bool = False
-    day: Token | None = None
+    day: TextToken | None = None
     """The window named last, for ``that day``."""
-    formats: Sequence[Token] = ()
+    formats: Sequence[TextToken] = ()
     """The same of weight formats."""
     waiting: Clause | None = None
     """An exception said before its bound."""
-    leftovers: list[Token] = field(default_factory=list)
+    leftovers: list[TextToken] = field(default_factory=list)
     """Words of goals' clauses that no goal took up."""
-    used: list[Token] = field(default_factory=list)
+    used: list[TextToken] = field(default_factory=list)
     """Words that goals or questions took up."""
     told: list[Place] = field(default_factory=list)
     """Clauses that only tell."""
@@ -125,12 +125,10 @@ class _Reader:
         draft, before = self.draft, self.draft.mark()
         left, state = len(self.leftovers), (self.previous, self.change, self.ranking, self.waiting)
         aside = clause.joint == "(" and not clause.has(*HEADS, Kind.COMPARISON, Kind.EXCEPT, *SCOPES)
-        adds = aside or (
-            self.after_told and clause.is_only(*AMOUNTS, Kind.STAT) and not clause.opens_sentence
-        )
+        adds = aside or (self.after_told and clause.is_only(*AMOUNTS, Kind.STAT) and not clause.opens_sentence)
         if not adds:  # "TTFT was awful yesterday, 4 s at p95"
             self._take(clause)
-        found, asked = draft.since(before)
+        found, questions = draft.since(before)
         lists = clause.joint == "and" and clause.is_only(Kind.METRIC, Kind.QUALITY)
         if state[2] is not None and not found and lists:
             found, self.leftovers = True, [*self.leftovers, *clause.tokens]  # "latency over cost and quality"
@@ -140,11 +138,11 @@ class _Reader:
         self.workloads = clause.of(Kind.WORKLOAD, Kind.TENANT)
         self.reconfigures = clause.has(Kind.RECONFIG)
         self.day = clause.first(Kind.WINDOW) or self.day
-        again = self.after_told and clause.joint == "and" and stands(clause, draft.text)
-        telling = again or tells(clause, following, draft.text) or is_chore(clause, draft.text)
-        if not (found or asked):
+        again = self.after_told and clause.joint == "and" and is_state(clause, draft.text)
+        telling = again or is_report(clause, following, draft.text) or is_maintenance(clause, draft.text)
+        if not (found or questions):
             del self.leftovers[left:]
-        if (not found and not asked) or telling or (asked and not wishes(clause, draft.text)):
+        if (not found and not questions) or telling or (questions and not wishes(clause, draft.text)):
             weak = draft.take_back(before)
             self.weak += [] if telling else weak
             del self.leftovers[left:]
@@ -152,14 +150,12 @@ class _Reader:
             self._tell(clause, telling)
         else:
             self.after_told = False
-            self._name(clause, asked)
+            self._name(clause, questions)
             unused = {Kind.LIMITING} if is_priority(clause) else {Kind.LIMITING, Kind.PRIORITY}
-            self.used += [
-                one for one in clause.tokens if one not in self.leftovers and one.kind not in unused
-            ]
+            self.used += [token for token in clause.tokens if token not in self.leftovers and token.kind not in unused]
             if is_priority(clause):
-                self.used += [one for one in clause.scope.get(Kind.TENANT, ()) if one.value is not None]
-            self.used += [one for kind in SCOPES for one in clause.covered_by(kind)]
+                self.used += [token for token in clause.scope.get(Kind.TENANT, ()) if token.value is not None]
+            self.used += [token for kind in SCOPES for token in clause.covered_by(kind)]
 
     def _tell(self, clause: Clause, telling: bool) -> None:
         """What was or is: no wish, but the metric that the next clause may leave out."""
@@ -167,20 +163,20 @@ class _Reader:
         if telling:
             self.told.append(extent(clause.tokens))
         if heads := clause.of(Kind.METRIC):
-            self.previous = (Reading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
+            self.previous = (BoundReading(*extent(heads), head=heads[0], stat=clause.first(Kind.STAT)),)
 
-    def _name(self, clause: Clause, asked: bool) -> None:
+    def _name(self, clause: Clause, has_question: bool) -> None:
         """Ask about a model that nobody has and a time that cannot be."""
-        unknown = next((one for one in clause.covered_by(Kind.MODEL) if one.value is None), None)
-        stranger = next((one for one in clause.covered_by(Kind.TENANT) if one.value is None), None)
-        if unknown is not None and not asked:
+        unknown = next((token for token in clause.covered_by(Kind.MODEL) if token.value is None), None)
+        stranger = next((token for token in clause.covered_by(Kind.TENANT) if token.value is None), None)
+        if unknown is not None and not has_question:
             scopes.model(self.draft, unknown)
-        elif stranger is not None and not asked:
+        elif stranger is not None and not has_question:
             scopes.tenant(self.draft, stranger)
         elif impossible := clause.first(Kind.BAD_TIME):
             ask_time(self.draft, impossible)
 
-    def close(self, tokens: Sequence[Token]) -> None:
+    def close(self, tokens: Sequence[TextToken]) -> None:
         """Ask about the words that no goal took up and that may change a wish; set the rest aside."""
         draft = self.draft
         if self.waiting:
@@ -190,45 +186,49 @@ class _Reader:
         if not draft.goals and not draft.questions:
             self._ask_what_is_meant(tokens)
         _note_spelling(
-            draft, [one for one in tokens if one not in self.leftovers and one.kind is not Kind.UNKNOWN]
+            draft,
+            [token for token in tokens if token not in self.leftovers and token.kind is not Kind.UNKNOWN],
         )
-        left = [one for one in self.leftovers if one.kind in _KEPT and one.value != EVERYONE]
-        used = tuple((one.start, one.end) for one in self.used)
-        taken = Taken(
+        left = [leftover for leftover in self.leftovers if leftover.kind in _KEPT and leftover.value != EVERYONE]
+        used = tuple((token.start, token.end) for token in self.used)
+        taken = Coverage(
             (*draft.places, *draft.repeated),
             used,
             used,
-            tuple(one for one in self.told if not takes_back(draft.text[slice(*one)])),
+            tuple(span for span in self.told if not takes_back(draft.text[slice(*span)])),
             tuple(orders(draft.text)),
         )
         if draft.goals:
             found = {
-                (one.start, one.end): one
-                for one in (
-                    *weighty(draft.text, tokens, draft.goals, taken),
-                    *loose(draft.text, tokens, taken),
+                (unclear.start, unclear.end): unclear
+                for unclear in (
+                    *risky(draft.text, tokens, draft.goals, taken),
+                    *unclear_scopes(draft.text, tokens, taken),
                     *left,
                 )
             }
             left = [found[place] for place in sorted(found)]
         draft.ask_about(left)
-        draft.set_aside = set_aside(draft.text, taken, left, draft.say) if draft.goals else ()
+        draft.set_aside = ignored(draft.text, taken, left, draft.say) if draft.goals else ()
 
-    def _ask_what_is_meant(self, tokens: Sequence[Token]) -> None:
-        """The question of a text without a goal: what is taken back, scaled or to be mended, or what it may only tell."""
-        draft, said = self.draft, self.draft.text.lower()
-        going = pattern("going back").search(said)
-        back = None if going else next((one for one in taken_back(draft.text) if tokens), None)
-        if back is not None and any(one.kind in {*HEADS, Kind.RECONFIG, Kind.PRECISION} for one in tokens):
+    def _ask_what_is_meant(self, tokens: Sequence[TextToken]) -> None:
+        """The question of a text without a goal.
+
+        What is taken back, scaled or to be mended, or what it may only tell.
+        """
+        draft, text = self.draft, self.draft.text.lower()
+        going = pattern("going back").search(text)
+        back = None if going else next((back for back in taken_back(draft.text) if tokens), None)
+        if back is not None and any(token.kind in {*HEADS, Kind.RECONFIG, Kind.PRECISION} for token in tokens):
             words = draft.say("words_not_understood", said=draft.quoted(back))
             draft.ask("words_not_understood", back, words, [draft.say("nothing")])
-        elif scaled := pattern("scaling").search(said):
-            ask_scale(draft, Token(Kind.UNKNOWN, None, *scaled.span()))
+        elif scaled := pattern("scaling").search(text):
+            ask_scale(draft, TextToken(Kind.UNKNOWN, None, *scaled.span()))
         elif self.weak:
             draft.findings += [finding for finding, _ in self.weak]
             draft.questions += [question for _, question in self.weak]
-        elif pattern("mending").search(said):  # "way too much money at night, bring it down"
-            if wish := next((one for one in tokens if one.kind is Kind.VAGUE), None):
+        elif pattern("mending").search(text):  # "way too much money at night, bring it down"
+            if wish := next((token for token in tokens if token.kind is Kind.VAGUE), None):
                 ask_wish(draft, wish)
             elif self.previous and self.previous[-1].head:
                 add_goal(draft, replace(self.previous[-1], quantity=None, comparison=None))
@@ -238,30 +238,37 @@ class _Reader:
         metrics = {getattr(goal, "metric", None) for goal in self.draft.goals}
         for question, metric in self.draft.vague:
             if metric in metrics and question in self.draft.questions:
-                self.draft.findings = [one for one in self.draft.findings if one.message != question.text]
+                self.draft.findings = [finding for finding in self.draft.findings if finding.message != question.text]
                 self.draft.questions.remove(question)
 
     def _oppose(self) -> None:
-        """A floor beside a ceiling is no question: whether the two exclude each other is the validator's to say."""
+        """A floor beside a ceiling is no question.
+
+        Whether the two exclude each other is the validator's to say.
+        """
         draft = self.draft
         for goal, place, question in draft.unusual:
-            bounds = [one for one in draft.goals if isinstance(one, Objective) and excludes(one, goal)]
+            bounds = [
+                other_goal
+                for other_goal in draft.goals
+                if isinstance(other_goal, Objective) and excludes(other_goal, goal)
+            ]
             same = any(
-                replace(one, op=goal.op, value=None, evidence="") == replace(goal, value=None, evidence="")
-                for one in bounds
+                replace(bound, op=goal.op, value=None, evidence="") == replace(goal, value=None, evidence="")
+                for bound in bounds
             )
             if same and question in draft.questions:
-                draft.findings = [one for one in draft.findings if one.message != question.text]
+                draft.findings = [finding for finding in draft.findings if finding.message != question.text]
                 draft.questions.remove(question)
                 draft.add(goal, place)
 
     def _take(self, clause: Clause) -> None:
         """Append the goals of one clause, or a question about it."""
-        self.draft.here = Token(Kind.UNKNOWN, None, self._start(clause), clause.tokens[-1].end)
+        self.draft.here = TextToken(Kind.UNKNOWN, None, self._start(clause), clause.tokens[-1].end)
         self.draft.kept = tuple(self.draft.said(token) for token in clause.of(*SCOPES))
         ranking, self.ranking = self.ranking, None
         clause = self._completed(self._with_one_window(clause))
-        if unreadable := next((one for one in clause.plain if _is_unreadable(one)), None):
+        if unreadable := next((token for token in clause.plain if _is_unreadable(token)), None):
             if clause.has(*HEADS, Kind.UNIT):
                 ask_number(self.draft, unreadable)
         elif ranking is not None and _continues(clause, ranking):
@@ -280,32 +287,31 @@ class _Reader:
             self.leftovers += add_precisions(self.draft, clause)
         elif self._is_bound(clause):
             self._bound(clause)
-        elif (wish := clause.first(Kind.VAGUE)) and not (
-            self.draft.goals and complains(clause, self.draft.text)
-        ):
+        elif (wish := clause.first(Kind.VAGUE)) and not (self.draft.goals and is_complaint(clause, self.draft.text)):
             ask_wish(self.draft, wish)
 
     def _with_one_window(self, clause: Clause) -> Clause:
-        """The clause with windows that nothing joins made one: ``the morning peak``; what cannot be one is left over."""
-        said = self.draft.text[clause.start : clause.tokens[-1].end].lower()
-        if self.day and not clause.covered_by(Kind.WINDOW) and THAT_DAY.search(said):
+        """The clause with windows that nothing joins made one: ``the morning peak``.
+
+        What cannot be one is left over.
+        """
+        words = self.draft.text[clause.start : clause.tokens[-1].end].lower()
+        if self.day and not clause.covered_by(Kind.WINDOW) and THAT_DAY.search(words):
             clause = replace(clause, scope={**clause.scope, Kind.WINDOW: (self.day,)})
         covering = clause.scope.get(Kind.WINDOW, ())
         if len(covering) == 2 and not JOINED.search(self.draft.text, covering[0].end, covering[1].start):
-            one = together([token.value for token in covering])
-            self.leftovers += [] if one else covering[1:]
-            scope = (replace(covering[0], value=one or covering[0].value),)
+            window = together([token.value for token in covering])
+            self.leftovers += [] if window else covering[1:]
+            scope = (replace(covering[0], value=window or covering[0].value),)
             clause = replace(clause, scope={**clause.scope, Kind.WINDOW: scope})
         if not (more := clause.unlisted(Kind.WINDOW)):
             return clause
         windows = clause.of(Kind.WINDOW)
-        one = together([token.value for token in windows])
-        self.leftovers += [] if one else more
-        first = replace(windows[0], value=one or windows[0].value)
-        kept = [
-            first if token is windows[0] else token for token in clause.tokens if token not in windows[1:]
-        ]
-        self.used += windows if one else []
+        window = together([token.value for token in windows])
+        self.leftovers += [] if window else more
+        first = replace(windows[0], value=window or windows[0].value)
+        kept = [first if token is windows[0] else token for token in clause.tokens if token not in windows[1:]]
+        self.used += windows if window else []
         return replace(clause, tokens=tuple(kept))
 
     def _completed(self, clause: Clause) -> Clause:
@@ -317,35 +323,38 @@ class _Reader:
             return clause
         first, end = clause.tokens[0].start, clause.tokens[-1].end
         if clause.has(Kind.FREEZE) and _is_about_all(clause, self.draft.text):
-            return extended(replace(clause, plain=()), (Token(Kind.RECONFIG, "", 0, 0),), first)
+            return extended(replace(clause, plain=()), (TextToken(Kind.RECONFIG, "", 0, 0),), first)
         added = self._left_out(clause, spoken(clause, self.draft.text))
         if added and added[0].kind in {Kind.EXCEPT, Kind.RECONFIG}:
             return extended(clause, added, first)
         if added and added[0].kind is Kind.PRECISION:
             refused = (
-                replace(one, kind=Kind.NEGATION) if one.kind is Kind.EXCEPT else one for one in clause.tokens
+                replace(token, kind=Kind.NEGATION) if token.kind is Kind.EXCEPT else token for token in clause.tokens
             )
             clause = replace(clause, tokens=tuple(refused), repeats=False)
         return extended(clause, added, end)
 
-    def _left_out(self, clause: Clause, said: str) -> Sequence[Token]:
-        """Tokens that the goal before lends to a clause: its metric, its formats or devices, or that it is about switches."""
+    def _left_out(self, clause: Clause, text: str) -> Sequence[TextToken]:
+        """Tokens that the goal before lends to a clause.
+
+        Its metric, its formats or devices, or that it is about switches.
+        """
         last = self.draft.goals[-1] if self.draft.goals else None
         if isinstance(last, TenantException) and exceeds(clause):
-            return Token(Kind.EXCEPT, "exceed", 0, 0), Token(Kind.METRIC, last.metric, 0, 0)
+            return TextToken(Kind.EXCEPT, "exceed", 0, 0), TextToken(Kind.METRIC, last.metric, 0, 0)
         reconfigures = isinstance(last, ReconfigRule) or (self.after_told and self.reconfigures)
-        if reconfigures and (is_none(clause, said) or limits(clause)):
-            return (Token(Kind.RECONFIG, "", 0, 0),)
-        if isinstance(last, PrecisionRule) and rules_again(clause, said):
+        if reconfigures and (is_none(clause, text) or limits(clause)):
+            return (TextToken(Kind.RECONFIG, "", 0, 0),)
+        if isinstance(last, PrecisionRule) and rules_again(clause, text):
             return self.formats
         rules = clause.has(Kind.FREEZE, Kind.AVOID)
-        return self.devices if rules and len(clause.plain) <= 1 and PRONOUN.search(said) else ()
+        return self.devices if rules and len(clause.plain) <= 1 and PRONOUN.search(text) else ()
 
     def _start(self, clause: Clause) -> int:
         """Where the words of a clause begin, the space before them left out."""
-        said = self.draft.text[clause.start : clause.tokens[0].start]
+        lead = self.draft.text[clause.start : clause.tokens[0].start]
         first = clause.tokens[0].start
-        return first - len(said.lstrip()) if clause.joint is not None else first
+        return first - len(lead.lstrip()) if clause.joint is not None else first
 
     def _except(self, clause: Clause) -> None:
         """An exception; one that comes before its bound waits for it."""
@@ -354,13 +363,11 @@ class _Reader:
         if not early or (clause.has(Kind.METRIC) and not clause.has(*AMOUNTS)):
             self.leftovers += add_exception(self.draft, united(clause))
             return
-        told = clause.of(Kind.EXCEPT, Kind.TENANT)
-        self.waiting = replace(clause, tokens=tuple(told), scope={})
-        rest = tuple(token for token in clause.tokens if token not in told)
+        tokens = clause.of(Kind.EXCEPT, Kind.TENANT)
+        self.waiting = replace(clause, tokens=tuple(tokens), scope={})
+        rest = tuple(token for token in clause.tokens if token not in tokens)
         if not clause.has(*AMOUNTS):
-            self.leftovers += [
-                token for token in rest if not is_idle(token) and token.kind is not Kind.WINDOW
-            ]
+            self.leftovers += [token for token in rest if not is_idle(token) and token.kind is not Kind.WINDOW]
         else:
             self._take(replace(clause, tokens=rest, scope={Kind.WINDOW: clause.scope.get(Kind.WINDOW, ())}))
 
@@ -374,12 +381,12 @@ class _Reader:
         )
         bound = bind(replace(clause, plain=()) if self.after_told else clause, self.previous, self.draft.text)
         for reading in bound.readings:
-            asked = len(self.draft.questions)
+            before = len(self.draft.questions)
             if change is None:
                 add_goal(self.draft, reading)
-                slow = any(one.value in {"slow", "dear"} for one in clause.of(Kind.VAGUE))
+                slow = any(token.value in {"slow", "dear"} for token in clause.of(Kind.VAGUE))
                 metric = reading.head.value if reading.head else ""
-                self.draft.vague += [(one, metric) for one in self.draft.questions[asked:] if slow]
+                self.draft.vague += [(question, metric) for question in self.draft.questions[before:] if slow]
             else:
                 add_relative(self.draft, reading, change)
         self.change, self.changing = change, clause.first(Kind.CHANGE) or self.changing
@@ -395,18 +402,16 @@ class _Reader:
     def _with_head(self, clause: Clause) -> Clause:
         """The clause as if it named the metric of the one before: ``TTFT is too high, cut it by 20%``."""
         if clause.has(Kind.BY) and self.changing and not clause.has(Kind.CHANGE, Kind.VAGUE):
-            clause = replace(
-                clause, tokens=(self.changing, *clause.tokens)
-            )  # "cut TTFT by 20% and TPOT by 10%"
+            clause = replace(clause, tokens=(self.changing, *clause.tokens))  # "cut TTFT by 20% and TPOT by 10%"
         multiple = clause.has(Kind.TIMES) and clause.has(Kind.NOW)
         if clause.has(Kind.METRIC, Kind.VAGUE) or not (clause.has(Kind.CHANGE, Kind.FACTOR) or multiple):
             return clause
         amount, verb = clause.first(Kind.QUANTITY), clause.first(Kind.CHANGE)
         more = amount and verb and verb.start > amount.start  # "100 tokens per second more than now"
-        said = (
+        tokens = (
             heads_of(united(clause)) if more or clause.has(Kind.UNIT, Kind.NOW) else []
         )  # "30% more tokens per second"
-        head = next(iter(said), self.previous[-1].head if self.previous else None)
+        head = next(iter(tokens), self.previous[-1].head if self.previous else None)
         if head is None:
             return clause
         return replace(clause, tokens=(replace(head, kind=Kind.METRIC), *clause.tokens))
@@ -423,19 +428,17 @@ class _Reader:
             return False
         if clause.has(Kind.FACTOR) and (self.previous or clause.has(Kind.UNIT)):
             return True  # "double the requests per second"
-        return clause.has(Kind.OPTIMISE) and (
-            clause.has(Kind.UNIT) or (clause.has(Kind.THING) and not self.previous)
-        )
+        return clause.has(Kind.OPTIMISE) and (clause.has(Kind.UNIT) or (clause.has(Kind.THING) and not self.previous))
 
 
 def _is_about_all(clause: Clause, text: str) -> bool:
     """``don't touch anything``, ``freeze until 6pm``: a ban on reconfiguration."""
-    said = text[clause.start : max(one.end for one in (*clause.tokens, *clause.plain))].lower()
+    words = text[clause.start : max(token.end for token in (*clause.tokens, *clause.plain))].lower()
     alone = not clause.plain and clause.is_only(Kind.FREEZE, Kind.WINDOW) and clause.has(Kind.WINDOW)
-    return all(pattern(one).search(said) for one in ("freezing", "everything")) or alone
+    return all(pattern(name).search(words) for name in ("freezing", "everything")) or alone
 
 
-def _note_spelling(draft: Draft, tokens: Sequence[Token]) -> None:
+def _note_spelling(draft: Draft, tokens: Sequence[TextToken]) -> None:
     """Say which words were taken for others, at the goal they stand in or in front of."""
     ends = [end for _, end in draft.places]
     for token in tokens:
@@ -454,28 +457,26 @@ def _continues(clause: Clause, ranking: Clause) -> bool:
     if ranking.first(Kind.PRIORITY) and clause.is_only(Kind.METRIC, Kind.QUALITY, Kind.TENANT):
         return sides and [token.value for token in ranking.of(Kind.PRIORITY)] == ["order"]
     link = clause.tokens[0]
-    second = clause.is_only(Kind.METRIC, Kind.QUALITY, Kind.UNIT, Kind.TENANT) and clause.tokens[
-        -1
-    ].value == ("s", 1.0)
+    second = clause.is_only(Kind.METRIC, Kind.QUALITY, Kind.UNIT, Kind.TENANT) and clause.tokens[-1].value == ("s", 1.0)
     last = sides and (clause.tokens[-1].value in {"last", "then"} or second)
     return last or (sides and link.kind is Kind.PRIORITY and link.value in {"over", "then", "last"})
 
 
-def _is_unreadable(token: Token) -> bool:
+def _is_unreadable(token: TextToken) -> bool:
     return str(token.value)[0].isdigit()
 
 
-def without_orders(tokens: Sequence[Token], places: Sequence[tuple[int, int]]) -> list[Token]:
+def without_orders(tokens: Sequence[TextToken], places: Sequence[tuple[int, int]]) -> list[TextToken]:
     """Take out words that give orders; a stretch between commas that says nothing else goes with them."""
     marked = [replace(token, kind=Kind.ORDER) if _inside(token, places) else token for token in tokens]
-    kept: list[Token] = []
-    stretch: list[Token] = []
+    kept: list[TextToken] = []
+    stretch: list[TextToken] = []
     for token in [*marked, None]:
         if token is not None and token.kind not in {Kind.JOIN, Kind.STOP}:
             stretch.append(token)
             continue
-        ordered = any(one.kind is Kind.ORDER for one in stretch)
-        if not ordered or any(one.kind in WISHING for one in stretch):
+        ordered = any(token.kind is Kind.ORDER for token in stretch)
+        if not ordered or any(token.kind in WISHING for token in stretch):
             kept += stretch
         kept += [token] if token else []
         stretch = []
@@ -487,5 +488,5 @@ def _wished(text: str, places: Sequence[Place]) -> list[Place]:
     return [place for place in places if not _NAMED.search(text[: place[0]])]
 
 
-def _inside(token: Token, places: Sequence[Place]) -> bool:
+def _inside(token: TextToken, places: Sequence[Place]) -> bool:
     return any(overlaps((token.start, token.end), place) for place in places)

@@ -1,4 +1,7 @@
-"""Clauses about how often the service may reshape itself: ``at most 2 reconfigurations per hour``, ``高峰期禁止切换``."""
+"""Clauses about how often the service may reshape itself.
+
+``at most 2 reconfigurations per hour``, ``高峰期禁止切换``.
+"""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +13,7 @@ from intent.rules.draft import Draft
 from intent.rules.kinds import Kind
 from intent.rules.quantities import Quantity
 from intent.rules.readings import extent, is_idle
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 
 _USED = frozenset(
     {Kind.RECONFIG, Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.COMPARISON, Kind.QUANTITY, Kind.TIMES_SAID,
@@ -42,9 +45,7 @@ def is_reconfig(clause: Clause) -> bool:
     limited = (
         limited
         or _count(clause) == 0
-        or clause.has(
-            Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.TIMES_SAID, Kind.ONLY, Kind.COMPARISON
-        )
+        or clause.has(Kind.NEGATION, Kind.AVOID, Kind.FREEZE, Kind.PERIOD, Kind.TIMES_SAID, Kind.ONLY, Kind.COMPARISON)
     )
     return limited and not clause.has(Kind.METRIC)
 
@@ -54,7 +55,7 @@ def _is_freeze(clause: Clause) -> bool:
     return any(token.value == "freeze" for token in clause.of(Kind.RECONFIG))
 
 
-def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
+def add_reconfigs(draft: Draft, clause: Clause) -> list[TextToken]:
     """Append the rule of the clause for each of its windows; gives back the words without a place."""
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
@@ -68,8 +69,8 @@ def add_reconfigs(draft: Draft, clause: Clause) -> list[Token]:
     windows = clause.covered_by(Kind.WINDOW) or (None,)
     if rule[0] == "forbid" and _names_the_same(draft, clause, place, windows[0]):
         return []
-    for said in windows:
-        when = scopes.window(draft, said)
+    for window in windows:
+        when = scopes.window(draft, window)
         if when is not None and (held := _window(when, clause)) is not None:
             draft.add(ReconfigRule(rule[0], evidence, value=rule[1], unit=rule[2], window=held), place)  # type: ignore[arg-type] # closed tables
     unread = clause.of(Kind.QUANTITY) if rule[0] == "forbid" and _count(clause) is None else ()
@@ -89,23 +90,26 @@ def _window(when: Window, clause: Clause) -> Window | None:
     return _ELSEWHERE.get(str(when)) if elsewhere else when
 
 
-def _is_every(clause: Clause, token: Token) -> bool:
+def _is_every(clause: Clause, token: TextToken) -> bool:
     return token.kind is Kind.UNIT and clause.has(Kind.TIMES_SAID)
 
 
 Rule = tuple[str, float | None, str | None]
 
 
-def _names_the_same(draft: Draft, clause: Clause, place: tuple[int, int], said: Token | None) -> bool:
-    """Whether a bare ``change freeze`` names the ban of hours before it; one named before these hours goes."""
+def _names_the_same(draft: Draft, clause: Clause, place: tuple[int, int], token: TextToken | None) -> bool:
+    """Whether a bare ``change freeze`` names the ban of hours before it.
+
+    One named before these hours goes.
+    """
     if not draft.goals or not isinstance(last := draft.goals[-1], ReconfigRule) or last.rule != "forbid":
         return False
     if _SENTENCE_END.search(draft.text[draft.places[-1][1] : place[0]]):
         return False
-    if said is None and _is_freeze(clause) and last.window != "always":
+    if token is None and _is_freeze(clause) and last.window != "always":
         draft.repeated.append(place)
         return True
-    if said is not None and last.window == "always":
+    if token is not None and last.window == "always":
         draft.repeated.append(draft.places[-1])
         draft.take_back_goals(len(draft.goals) - 1)
     return False
@@ -121,16 +125,11 @@ def _rule(clause: Clause) -> Rule | None:
     if clause.has(Kind.ONLY) and count is None:
         windows = clause.of(Kind.WINDOW)
         fits = (
-            len(windows) == 1
-            and isinstance(windows[0].value, str)
-            and windows[0].value in _ELSEWHERE
-            and not refusals
+            len(windows) == 1 and isinstance(windows[0].value, str) and windows[0].value in _ELSEWHERE and not refusals
         )
         return ("forbid", None, None) if fits else None
     if count is None or (count == 1 and refusals and comparison is None):  # "not a single reconfiguration"
-        return (
-            ("forbid", None, None) if len(refusals) == 1 and comparison is None and period is None else None
-        )
+        return ("forbid", None, None) if len(refusals) == 1 and comparison is None and period is None else None
     if refusals or (comparison is not None and comparison.value != "<="):
         return None
     if count == 0:
@@ -138,17 +137,20 @@ def _rule(clause: Clause) -> Rule | None:
     return _rate(clause, count, period)
 
 
-def _rate(clause: Clause, count: float, period: Token | None) -> Rule | None:
+def _rate(clause: Clause, count: float, period: TextToken | None) -> Rule | None:
     found = per(count, period, [token.value for token in clause.of(Kind.QUANTITY)])
     return ("limit", *found) if found else None
 
 
-def per(count: float, period: Token | None, amounts: Sequence[Quantity]) -> tuple[float, str] | None:
-    """So many per hour or day, of a period's word or of a stretch of time: ``once every 4 hours``; None if neither is said."""
+def per(count: float, period: TextToken | None, amounts: Sequence[Quantity]) -> tuple[float, str] | None:
+    """So many per hour or day, of a period's word or of a stretch of time: ``once every 4 hours``.
+
+    None if neither is said.
+    """
     if period is not None and period.value in _RATES:
         factor, unit = _RATES[period.value]
         return count * factor, unit
-    stretches = [one.value for one in amounts if one.unit == "s"]
+    stretches = [amount.value for amount in amounts if amount.unit == "s"]
     if len(stretches) != 1 or stretches[0] < 60:
         return None
     days = stretches[0] / 86400

@@ -1,4 +1,7 @@
-"""Bounds relative to what is measured now: ``cut TTFT by 20%``, ``double the throughput``, ``降到现在的 80%``."""
+"""Bounds relative to what is measured now.
+
+``cut TTFT by 20%``, ``double the throughput``, ``降到现在的 80%``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,18 +13,21 @@ from intent.rules.draft import Draft
 from intent.rules.heads import heads_of
 from intent.rules.kinds import Kind
 from intent.rules.questions import ask_by_or_to, ask_degree, label
-from intent.rules.readings import Reading
-from intent.rules.tokens import Token
+from intent.rules.readings import BoundReading
+from intent.rules.tokens import TextToken
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A change as it was said: what the present value is multiplied by, or an amount with the side it goes to."""
+class RelativeChange:
+    """A change as it was said.
+
+    What the present value is multiplied by, or an amount with the side it goes to.
+    """
 
     side: str | None = None
     """``<=``, ``>=``, ``better``, ``worse`` or None."""
     factor: float | None = None
-    amount: Token | None = None
+    amount: TextToken | None = None
     is_open: bool = False
     """Whether the amount may as well be where to go: ``drop TPOT 10 ms``."""
 
@@ -37,48 +43,46 @@ USED = frozenset(
 )  # fmt: skip
 
 
-def change_in(clause: Clause) -> Change | None:
+def change_in(clause: Clause) -> RelativeChange | None:
     """The change a clause asks for; None if it asks for none, but perhaps for a bound."""
-    paid = any(one.value in {"cost", "gpu_count"} for one in heads_of(clause))
+    paid = any(item.value in {"cost", "gpu_count"} for item in heads_of(clause))
     about = clause.has(Kind.METRIC, Kind.VAGUE) or (clause.has(Kind.CHANGE) and paid)
     if not about or clause.has(Kind.EXCEPT):
         return None
-    if said := clause.first(Kind.FACTOR):
-        raised = said.value < 1 and any(
-            one.value == ">=" for one in clause.of(Kind.CHANGE)
-        )  # "raise it by half"
-        return Change(factor=float(said.value) + raised)
+    if token := clause.first(Kind.FACTOR):
+        raised = token.value < 1 and any(token.value == ">=" for token in clause.of(Kind.CHANGE))  # "raise it by half"
+        return RelativeChange(factor=float(token.value) + raised)
     amount = clause.first(Kind.QUANTITY)
     return _without_amount(clause) if amount is None else _with_amount(clause, amount)
 
 
-def _without_amount(clause: Clause) -> Change | None:
+def _without_amount(clause: Clause) -> RelativeChange | None:
     """``twice the throughput``, ``no worse than now``."""
-    if (said := clause.first(Kind.TIMES_SAID)) and not clause.has(Kind.PERIOD):
-        return Change(factor=float(said.value))
+    if (token := clause.first(Kind.TIMES_SAID)) and not clause.has(Kind.PERIOD):
+        return RelativeChange(factor=float(token.value))
     compared = any(token.end - token.start > _LONG for token in clause.of(Kind.CHANGE))
     if clause.has(Kind.NEGATION) and compared:
-        return Change(factor=1.0)  # "no higher than it is now"
+        return RelativeChange(factor=1.0)  # "no higher than it is now"
     kept = clause.has(Kind.NOW) and clause.has(Kind.COMPARISON) and not clause.has(Kind.OPTIMISE)
-    return Change(factor=1.0) if kept else None
+    return RelativeChange(factor=1.0) if kept else None
 
 
-def _with_amount(clause: Clause, amount: Token) -> Change | None:
+def _with_amount(clause: Clause, amount: TextToken) -> RelativeChange | None:
     """``1.5 times``, ``to 80% of today``, ``by 20%``, ``20% lower``, ``降低 200ms``."""
     side, share = _side(clause), amount.value.unit == "ratio"
     if clause.has(Kind.TIMES) and amount.value.unit is None:
-        return Change(side, factor=amount.value.number)
+        return RelativeChange(side, factor=amount.value.number)
     if share and clause.has(Kind.NOW) and _is_level(clause):
-        return Change(side, factor=amount.value.value)
+        return RelativeChange(side, factor=amount.value.value)
     moved = clause.has(Kind.CHANGE, Kind.VAGUE, Kind.BY, Kind.TO, Kind.COMPARISON)
     if share and not moved and _is_part_of(clause, amount):
-        return Change(factor=amount.value.value)  # "a quarter of the price"
+        return RelativeChange(factor=amount.value.value)  # "a quarter of the price"
     if side is None or not _is_step(clause, amount):
-        return Change(side, amount=amount, is_open=True) if _is_open(clause) else None
-    return Change(side, amount=amount)
+        return RelativeChange(side, amount=amount, is_open=True) if _is_open(clause) else None
+    return RelativeChange(side, amount=amount)
 
 
-def as_share(amount: Token) -> Token:
+def as_share(amount: TextToken) -> TextToken:
     """``by half``, ``by a third``: a number below 1 without a unit is a share."""
     if amount.value.unit is None and 0 < amount.value.number < 1:
         return replace(amount, value=replace(amount.value, unit="ratio"))
@@ -91,14 +95,14 @@ def with_shares(clause: Clause) -> Clause:
     changed = clause.has(Kind.CHANGE, Kind.VAGUE, Kind.BY)
     if amount is None or not (changed or _is_part_of(clause, amount)):
         return clause
-    return replace(clause, tokens=tuple(as_share(one) if one is amount else one for one in clause.tokens))
+    return replace(clause, tokens=tuple(as_share(part) if part is amount else part for part in clause.tokens))
 
 
-def _is_part_of(clause: Clause, amount: Token) -> bool:
+def _is_part_of(clause: Clause, amount: TextToken) -> bool:
     """``half the cost``, 成本的一半: a part of what is measured, and no price."""
-    heads = [one for one in clause.of(Kind.METRIC) if UNITS.get(str(one.value)) != ("ratio",)]
+    heads = [token for token in clause.of(Kind.METRIC) if UNITS.get(str(token.value)) != ("ratio",)]
     spelt = amount.value.unit in {None, "ratio"} and amount.value.factor == 1.0
-    return spelt and any(0 < one.start - amount.end <= _OF for one in heads) and not clause.has(Kind.STAT)
+    return spelt and any(0 < head.start - amount.end <= _OF for head in heads) and not clause.has(Kind.STAT)
 
 
 def _is_open(clause: Clause) -> bool:
@@ -114,7 +118,7 @@ def _is_level(clause: Clause) -> bool:
     return not clause.has(Kind.BY) and (clause.has(Kind.TO) or not changes)
 
 
-def _is_step(clause: Clause, amount: Token) -> bool:
+def _is_step(clause: Clause, amount: TextToken) -> bool:
     """Whether an amount is how far to go, not where."""
     change = clause.first(Kind.CHANGE)
     if change is None and not clause.has(Kind.VAGUE):
@@ -126,16 +130,16 @@ def _is_step(clause: Clause, amount: Token) -> bool:
     share = amount.value.unit == "ratio" and not _is_ratio(clause)
     movers = clause.of(Kind.CHANGE, Kind.VAGUE)
     adjoining = any(
-        0 <= amount.start - one.end <= 1 >= (one.end - one.start) // 5  # 降低 200ms
-        or 0 <= one.start - amount.end <= 1  # "200 ms less", "$3 an hour cheaper"
-        or (one.end - one.start > _LONG and amount.start < one.start)  # "two GPUs fewer than now"
-        or amount.start < one.start < amount.end  # 每天的花费减少 40 美元
-        for one in movers
+        0 <= amount.start - mover.end <= 1 >= (mover.end - mover.start) // 5  # 降低 200ms
+        or 0 <= mover.start - amount.end <= 1  # "200 ms less", "$3 an hour cheaper"
+        or (mover.end - mover.start > _LONG and amount.start < mover.start)  # "two GPUs fewer than now"
+        or amount.start < mover.start < amount.end  # 每天的花费减少 40 美元
+        for mover in movers
     )
     return share or clause.has(Kind.NOW) or (adjoining and not clause.has(Kind.COMPARISON))
 
 
-def add_relative(draft: Draft, reading: Reading, change: Change) -> None:
+def add_relative(draft: Draft, reading: BoundReading, change: RelativeChange) -> None:
     """Append the relative goal of one reading, or the question that keeps it from being one."""
     if change.is_open and change.amount is not None:
         ask_by_or_to(draft, change.amount)
@@ -148,7 +152,7 @@ def add_relative(draft: Draft, reading: Reading, change: Change) -> None:
         draft.add(goal, (reading.start, reading.end))
 
 
-def _relative(draft: Draft, reading: Reading, change: Change) -> Relative | None:
+def _relative(draft: Draft, reading: BoundReading, change: RelativeChange) -> Relative | None:
     metric = metric_of(draft, replace(reading, quantity=None))
     if metric is None:
         return None
@@ -172,7 +176,7 @@ def _relative(draft: Draft, reading: Reading, change: Change) -> Relative | None
 Terms = tuple[str | None, float | None, float | None, str | None]
 
 
-def _terms(draft: Draft, reading: Reading, metric: str, change: Change) -> Terms | None:
+def _terms(draft: Draft, reading: BoundReading, metric: str, change: RelativeChange) -> Terms | None:
     """Side, factor, delta and unit; None if the amount was asked about."""
     side = _resolved(change.side, metric)
     if change.factor is not None:
@@ -181,11 +185,11 @@ def _terms(draft: Draft, reading: Reading, metric: str, change: Change) -> Terms
         return ("<=" if change.factor < 1 else ">="), float(f"{change.factor:.12g}"), None, None
     if change.amount is None or side is None:
         return side, None, None, None
-    said, sign = change.amount.value, -1.0 if side == "<=" else 1.0
-    if said.unit == "ratio":
-        return side, float(f"{1 + sign * said.value:.12g}"), None, None
-    if said.unit == "points" and UNITS[metric] == ("ratio",):
-        return side, None, sign * said.value, "ratio"
+    amount, sign = change.amount.value, -1.0 if side == "<=" else 1.0
+    if amount.unit == "ratio":
+        return side, float(f"{1 + sign * amount.value:.12g}"), None, None
+    if amount.unit == "points" and UNITS[metric] == ("ratio",):
+        return side, None, sign * amount.value, "ratio"
     quantity = normalised(draft, reading, metric, change.amount)
     return (side, None, sign * quantity.value, quantity.unit) if quantity else None
 
@@ -213,19 +217,15 @@ def _is_ratio(clause: Clause) -> bool:
     return any(UNITS.get(str(token.value)) == ("ratio",) for token in clause.of(Kind.METRIC))
 
 
-def _ask(draft: Draft, reading: Reading, metric: str) -> None:
+def _ask(draft: Draft, reading: BoundReading, metric: str) -> None:
     name = label(draft, metric)
     wish = draft.say("maximize" if metric in HIGHER_IS_BETTER else "minimize")
     words = draft.say("change_unclear", said=repr(draft.text[reading.start : reading.end]), label=name)
-    draft.ask(
-        "change_unclear", reading.head, words, [draft.rephrased(f"{wish} {name}"), draft.say("nothing")]
-    )
+    draft.ask("change_unclear", reading.head, words, [draft.rephrased(f"{wish} {name}"), draft.say("nothing")])
 
 
-def leftovers(tokens: Sequence[Token]) -> list[Token]:
+def leftovers(tokens: Sequence[TextToken]) -> list[TextToken]:
     """What of a bound's unplaced words a change does not use either."""
     return [
-        token
-        for token in tokens
-        if token.kind not in USED and token.kind is not Kind.VAGUE and token.value != "off"
+        token for token in tokens if token.kind not in USED and token.kind is not Kind.VAGUE and token.value != "off"
     ]

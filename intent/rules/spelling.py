@@ -1,4 +1,7 @@
-"""Misspelt words to the known ones that were meant: slips of the keyboard in English, homophones in Chinese. Pure."""
+"""Misspelt words to the known ones that were meant.
+
+Slips of the keyboard in English, homophones in Chinese. Pure.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,17 +43,16 @@ def heard(words: Sequence[str], places: Sequence[int]) -> dict[int, str]:
 
 
 def doubtful(word: str, names: frozenset[str]) -> str | None:
-    """What a word without a meaning may stand for: the short form of a name, a time that is misspelt or glued to a word."""
+    """What a word without a meaning may stand for.
+
+    The short form of a name, a time that is misspelt or glued to a word.
+    """
     if not (word.isascii() and word.isalpha()):
         return None
-    starts = (
-        one for one in names if len(word) >= _SHORT and len(one) >= len(word) + 2 and one.startswith(word)
-    )
-    held = (one for one in lexicon.times() if _holds(word, one))
-    short = (one for one in lexicon.short() if len(word) == _SHORT and one[0] == word[0])
-    near = next(
-        chain(starts, held, (one for one in short if DamerauLevenshtein.distance(word, one) == 1)), None
-    )
+    starts = (name for name in names if len(word) >= _SHORT and len(name) >= len(word) + 2 and name.startswith(word))
+    held = (phrase for phrase in lexicon.times() if _holds(word, phrase))
+    short = (item for item in lexicon.short() if len(word) == _SHORT and item[0] == word[0])
+    near = next(chain(starts, held, (item for item in short if DamerauLevenshtein.distance(word, item) == 1)), None)
     return near if near and not _is_english(word) else None
 
 
@@ -72,7 +74,7 @@ def parted(word: str, names: frozenset[str]) -> int:
         (
             n
             for n in range(first, len(word) - 1)
-            if all(one in lexicon.parts() or one in names for one in (word[:n], word[n:]))
+            if all(part in lexicon.parts() or part in names for part in (word[:n], word[n:]))
         ),
         0,
     )
@@ -90,11 +92,9 @@ def _by_letters(word: str, names: frozenset[str], whole: frozenset[str]) -> str:
         return word
     known = (*lexicon.correctable(), *(name for name in names if len(name) >= 4))
     match = process.extractOne(word, known, scorer=fuzz.ratio, score_cutoff=SIMILAR_ENOUGH)
-    alike = tuple(one for one in known if one[0] == word[0]) if match is None else ()
+    alike = tuple(item for item in known if item[0] == word[0]) if match is None else ()
     near = process.extractOne(word, alike, scorer=DamerauLevenshtein.distance, score_cutoff=1)
-    meant = (
-        str(match[0]) if match else str(near[0]) if near else word
-    )  # a slip of one letter: "leest", "paek"
+    meant = str(match[0]) if match else str(near[0]) if near else word  # a slip of one letter: "leest", "paek"
     slip = len(meant) > 4 and meant in whole and DamerauLevenshtein.distance(word, meant) == 1
     return meant if meant == word or slip or not _is_english(word) else word
 
@@ -119,10 +119,10 @@ def _dictionary() -> "SpellChecker":
 
 
 def _by_sound(words: Sequence[str], place: int) -> str:
-    """``高锋期`` is 高峰期: the character that sounds alike and makes a phrase with those beside it, the longest first."""
+    """``高锋期`` is 高峰期: characters that sound alike and make a known phrase, the longest first."""
     for start, end in _spans(place, len(words)):
         gapped = (*words[start:place], GAP, *words[place + 1 : end])
-        meant = {one for one in _phrases_with_a_gap().get(gapped, ()) if _sounds(one) & _sounds(words[place])}
+        meant = {phrase for phrase in _phrases_with_a_gap().get(gapped, ()) if _sounds(phrase) & _sounds(words[place])}
         if len(meant) == 1:
             return meant.pop()
     return words[place]

@@ -1,4 +1,6 @@
-"""Text to tokens: times, known phrases, names, numbers and misspelt words, each with its place in the original text.
+"""Text to tokens, each with its place in the original text.
+
+Times, known phrases, names, numbers and misspelt words.
 
 Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phrasing`` joins tokens to quantities and more.
 """
@@ -18,7 +20,7 @@ from intent.rules.numbers import han_number
 from intent.rules.quantities import parse_number
 from intent.rules.spelling import corrected, doubtful, heard, parted
 from intent.tables import table
-from intent.times import Said, find
+from intent.times import TimeMatch, find
 from intent.times.spans import REST, find_rest
 
 _NAMES = table("intent.rules", "names")
@@ -35,7 +37,7 @@ Names = Mapping[tuple[str, ...], tuple[Kind, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TextToken:
     """A word or phrase with its meaning and its half-open place in the original text."""
 
     kind: Kind
@@ -54,36 +56,34 @@ class _Word:
     end: int
 
 
-def scan(text: str, catalogue: Catalogue) -> list[Token]:
+def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     """The tokens of a text, in order, before any are joined."""
     folded = fold(text)
     names = _names(_Key(catalogue))
-    tokens: list[Token] = []
+    tokens: list[TextToken] = []
     after = 0
-    for said in sorted(
+    for match in sorted(
         [
             *find(_masked(folded.text), catalogue),
             *_references(folded.text, names),
             *_dates(folded.text),
             *_rests(folded.text),
         ],
-        key=lambda one: one.start,
+        key=lambda match: match.start,
     ):
-        if said.start < after:
+        if match.start < after:
             continue
-        tokens += _said(_words(folded, after, said.start, names), names)
-        after = said.end - _daily(folded.text, said)
-        tokens.append(Token(*_meaning(said, folded.text), *folded.span(said.start, after)))
+        tokens += _said(_words(folded, after, match.start, names), names)
+        after = match.end - _daily(folded.text, match)
+        tokens.append(TextToken(*_meaning(match, folded.text), *folded.span(match.start, after)))
     return tokens + _said(_words(folded, after, len(folded.text), names), names)
 
 
-def _daily(text: str, said: Said) -> int:
+def _daily(text: str, match: TimeMatch) -> int:
     """Characters of a 每天 at the end of named days: ``周末每天 200 美元`` is a price per day."""
-    words = text[said.start : said.end]
+    words = text[match.start : match.end]
     whole_days = (
-        isinstance(said.window, RecurringWindow)
-        and said.window.start == "00:00"
-        and said.window.end == "24:00"
+        isinstance(match.window, RecurringWindow) and match.window.start == "00:00" and match.window.end == "24:00"
     )
     return 2 if whole_days and words.endswith(("每天", "每日")) and len(words) > 2 else 0
 
@@ -97,36 +97,37 @@ def _blank(match: re.Match[str]) -> str:
     return "#" * len(match[0])
 
 
-def _references(text: str, names: Names) -> list[Said]:
-    """Tickets, addresses and people that are mentioned: they say nothing of a goal, unless somebody is a tenant."""
-    found = (
-        match for match in _MENTION.finditer(text) if lexicon.words(match[0].strip(" \t@#")) not in names
-    )
-    return [Said(match.start(), match.end(), None, _REFERENCE) for match in found]
+def _references(text: str, names: Names) -> list[TimeMatch]:
+    """Tickets, addresses and people that are mentioned.
+
+    They say nothing of a goal, unless somebody is a tenant.
+    """
+    found = (match for match in _MENTION.finditer(text) if lexicon.words(match[0].strip(" \t@#")) not in names)
+    return [TimeMatch(match.start(), match.end(), None, _REFERENCE) for match in found]
 
 
-def _dates(text: str) -> list[Said]:
+def _dates(text: str) -> list[TimeMatch]:
     """``03/04当天``: a date that could be two."""
-    return [Said(match.start(), match.end(), None, "ambiguous_time") for match in _SLASHED.finditer(text)]
+    return [TimeMatch(match.start(), match.end(), None, "ambiguous_time") for match in _SLASHED.finditer(text)]
 
 
-def _rests(text: str) -> list[Said]:
-    return [Said(start, end, REST, None) for start, end in find_rest(text)]
+def _rests(text: str) -> list[TimeMatch]:
+    return [TimeMatch(start, end, REST, None) for start, end in find_rest(text)]
 
 
-def _meaning(said: Said, text: str) -> tuple[Kind, Any]:
-    if said.problem is None:
-        return Kind.WINDOW, said.window
+def _meaning(match: TimeMatch, text: str) -> tuple[Kind, Any]:
+    if match.problem is None:
+        return Kind.WINDOW, match.window
     kinds = {
         _REFERENCE: Kind.FILLER,
-        "past_date": Kind.BAD_TIME if _is_dated(text[said.start : said.end]) else Kind.REPORT,
+        "past_date": Kind.BAD_TIME if _is_dated(text[match.start : match.end]) else Kind.REPORT,
     }
-    return kinds.get(said.problem, Kind.BAD_TIME), said.problem
+    return kinds.get(match.problem, Kind.BAD_TIME), match.problem
 
 
-def _is_dated(said: str) -> bool:
+def _is_dated(text: str) -> bool:
     """Whether a past day was said by its date: a slip; ``yesterday`` tells what was."""
-    return any(character.isdigit() for character in said)
+    return any(character.isdigit() for character in text)
 
 
 class _Key:
@@ -153,9 +154,7 @@ def _names(key: _Key) -> Names:
     for kind in (*KNOWN_GPUS, *catalogue.gpu_kinds):
         for phrase in (kind, f"{kind}s", f"{kind}卡", f"{kind}上"):
             names[lexicon.words(phrase)] = (Kind.SELECTOR, f"gpu_type:{kind}")
-    for kind, form in product(
-        ("4090", "3090"), ("{}卡", "{}显卡", "{}上", "{} 上", "{} gpu", "{} gpus", "{}s")
-    ):
+    for kind, form in product(("4090", "3090"), ("{}卡", "{}显卡", "{}上", "{} 上", "{} gpu", "{} gpus", "{}s")):
         names[lexicon.words(form.format(kind))] = (Kind.SELECTOR, f"gpu_type:RTX{kind}")
     for node in catalogue.nodes:
         for form in ("node {}", "node{}", "{}节点", "节点{}", "host {}", "{} node", "{}机"):
@@ -164,36 +163,39 @@ def _names(key: _Key) -> Names:
             names[lexicon.words(node)] = (Kind.SELECTOR, f"node:{node}")
     for name in _NAMES["chinese models"]:
         names[lexicon.words(name)] = (Kind.MODEL, None)
-    said = [(name, Kind.WINDOW, name) for name in catalogue.windows if name not in lexicon.NAMED_ELSEWHERE]
-    said += [(name, Kind.MODEL, name) for name in catalogue.models]
-    said += [(name, Kind.TENANT, name) for name in catalogue.tenants]
+    known = [(name, Kind.WINDOW, name) for name in catalogue.windows if name not in lexicon.NAMED_ELSEWHERE]
+    known += [(name, Kind.MODEL, name) for name in catalogue.models]
+    known += [(name, Kind.TENANT, name) for name in catalogue.tenants]
     for alias, name in catalogue.aliases.items():
-        said.append((alias, Kind.TENANT if name in catalogue.tenants else Kind.MODEL, name))
-    said += [(f"{phrase}'s", kind, name) for phrase, kind, name in said if phrase.isascii()]
-    return names | {lexicon.words(phrase): (kind, name) for phrase, kind, name in said}
+        known.append((alias, Kind.TENANT if name in catalogue.tenants else Kind.MODEL, name))
+    known += [(f"{phrase}'s", kind, name) for phrase, kind, name in known if phrase.isascii()]
+    return names | {lexicon.words(phrase): (kind, name) for phrase, kind, name in known}
 
 
 def _words(folded: Folded, start: int, end: int, names: Names) -> list[_Word]:
     single = frozenset(word for name in names for word in name)
-    said = list(chain.from_iterable(_apart(one, single) for one in lexicon.split(folded.text[start:end])))
+    words = list(chain.from_iterable(_apart(word, single) for word in lexicon.split(folded.text[start:end])))
     whole = frozenset(name[0] for name in names if len(name) == 1)
-    taken = corrected([word for _, word, _, _ in said], single, whole)
+    taken = corrected([word for _, word, _, _ in words], single, whole)
     return [
         _Word(written, meant, *folded.span(start + first, start + last))
-        for (written, _, first, last), meant in zip(said, taken, strict=True)
+        for (written, _, first, last), meant in zip(words, taken, strict=True)
     ]
 
 
-def _apart(said: tuple[str, int, int], names: frozenset[str]) -> Iterator[tuple[str, str, int, int]]:
+def _apart(text: tuple[str, int, int], names: frozenset[str]) -> Iterator[tuple[str, str, int, int]]:
     """A word as it is written and as it is read: once, or as the two that it is when a space is put in."""
-    word, start, end = said
+    word, start, end = text
     if place := parted(word, names):
         yield word, word[:place], start, start + place
     yield word, word[place:], start + place, end
 
 
-def _said(words: Sequence[_Word], names: Names) -> list[Token]:
-    """The phrases of some words; a Chinese character that none of them holds may be a homophone of the one that was meant."""
+def _said(words: Sequence[_Word], names: Names) -> list[TextToken]:
+    """The phrases of some words.
+
+    A Chinese character that none of them holds may be a homophone of the one that was meant.
+    """
     tokens = _phrases(words, names)
     lost = {token.start for token in tokens if token.kind is Kind.UNKNOWN}
     places = [place for place, word in enumerate(words) if word.start in lost]
@@ -203,11 +205,11 @@ def _said(words: Sequence[_Word], names: Names) -> list[Token]:
     return _phrases([replace(word, taken=meant.get(n, word.taken)) for n, word in enumerate(words)], names)
 
 
-def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:
+def _phrases(words: Sequence[_Word], names: Names) -> list[TextToken]:
     taken = [word.taken for word in words]
     known = lexicon.phrases()
     single = frozenset(word for name in names for word in name)
-    coded = [one for one in map("".join, names) if one.isascii() and re.search(r"[a-z]\d", one)]
+    coded = [name for name in map("".join, names) if name.isascii() and re.search(r"[a-z]\d", name)]
     tokens, place = [], 0
     while place < len(words):
         near = min(len(words), place + lexicon.LONGEST)
@@ -217,12 +219,12 @@ def _phrases(words: Sequence[_Word], names: Names) -> list[Token]:
         part = words[place : place + length]
         fix = next(((word.said, word.taken) for word in part if word.said != word.taken), None)
         if kind is Kind.UNKNOWN:
-            glued = "".join(one.taken for one in words[place : min(close, place + 2)])  # "onA100"
+            glued = "".join(word.taken for word in words[place : min(close, place + 2)])  # "onA100"
             meant = doubtful(str(value), single) or next(
-                (one for one in coded if glued.isascii() and glued.endswith(one)), None
+                (name for name in coded if glued.isascii() and glued.endswith(name)), None
             )
             fix = (str(value), meant) if meant else fix if fix and fix[1] in lexicon.times() else None
-        tokens.append(Token(kind, value, part[0].start, part[-1].end, fix))
+        tokens.append(TextToken(kind, value, part[0].start, part[-1].end, fix))
         place += length
     return tokens
 
@@ -231,10 +233,11 @@ _PARTS = (["half", "a"], ["half", "an"])
 """``by half a percent`` is no ``by half``."""
 
 
-def _longest(
-    taken: list[str], phrases: tuple[Names, Names], number: tuple[float, int] | None
-) -> tuple[Kind, Any, int]:
-    """Kind, meaning and number of words of what stands at the front: a name, a number or the longest known phrase."""
+def _longest(taken: list[str], phrases: tuple[Names, Names], number: tuple[float, int] | None) -> tuple[Kind, Any, int]:
+    """Kind, meaning and number of words of what stands at the front.
+
+    A name, a number or the longest known phrase.
+    """
     names, known = phrases
     for length in range(len(taken), 0, -1):
         part = tuple(taken[:length])

@@ -33,9 +33,7 @@ class Clock:
     @property
     def open(self) -> bool:
         """Whether twelve hours later could be meant."""
-        return (
-            self.minutes is not None and self.said in {"bare", "word", "digits"} and 60 <= self.minutes < 780
-        )
+        return self.minutes is not None and self.said in {"bare", "word", "digits"} and 60 <= self.minutes < 780
 
     @property
     def is_unsure(self) -> bool:
@@ -58,11 +56,11 @@ class Clock:
         return Clock((hour % 12 + 12 * (half == "pm")) * 60 + minute, "half")
 
 
-def time_of(hour: int, minute: int, said: Said) -> Clock:
+def time_of(hour: int, minute: int, certainty: Said) -> Clock:
     """A clock time of the 24 hours; without minutes if there is none such."""
     if not 0 <= hour <= 24 or not 0 <= minute <= 59 or (hour == 24 and minute):
         return Clock(None)
-    return Clock(hour * 60 + minute, said)
+    return Clock(hour * 60 + minute, certainty)
 
 
 def span(start: Clock, end: Clock, half: str | None = None) -> tuple[int, int] | str:
@@ -146,7 +144,10 @@ def coming(weekday: int) -> Day:
 
 
 def next_named(weekday: int) -> Day:
-    """English "next Friday": the coming one, or the one of the week after; a problem unless both are the same."""
+    """English "next Friday": the coming one, or the one of the week after.
+
+    A problem unless both are the same.
+    """
 
     def day(today: date) -> date | str:
         ahead = (weekday - today.weekday()) % 7 or 7
@@ -178,9 +179,7 @@ def on_day_of_month(day: int) -> Day:
     def found(today: date) -> date | str:
         if not 1 <= day <= 31:
             return "impossible_date"
-        return next(
-            later for later in (today + timedelta(days=ahead) for ahead in range(63)) if later.day == day
-        )
+        return next(later for later in (today + timedelta(days=ahead) for ahead in range(63)) if later.day == day)
 
     return found
 
@@ -235,25 +234,28 @@ _ODD = {
 }  # fmt: skip
 
 
-def resolve(said: str, here: str) -> str:
-    """The IANA name of a zone said in lower case, ``here`` being the deployment's; else UNKNOWN or AMBIGUOUS."""
-    if said == here.lower():
+def resolve(text: str, here: str) -> str:
+    """The IANA name of a zone said in lower case, ``here`` being the deployment's.
+
+    Else UNKNOWN or AMBIGUOUS.
+    """
+    if text == here.lower():
         return here
-    if said in SEVERAL_PLACES:
+    if text in SEVERAL_PLACES:
         return AMBIGUOUS
-    if said in ABBREVIATIONS:
-        return ABBREVIATIONS[said]
-    place, is_place = _TIME.subn("", said)
+    if text in ABBREVIATIONS:
+        return ABBREVIATIONS[text]
+    place, is_place = _TIME.subn("", text)
     if is_place and place in HERE:
         return here
     if is_place and place in PLACES:
         return PLACES[place]
-    return _iana(said) or _offset(said) or UNKNOWN
+    return _iana(text) or _offset(text) or UNKNOWN
 
 
-def _offset(said: str) -> str | None:
+def _offset(text: str) -> str | None:
     """``utc+8`` is ``Etc/GMT-8``: POSIX counts westwards. Parts of an hour have no such name."""
-    match = _OFFSET.fullmatch(said)
+    match = _OFFSET.fullmatch(text)
     if match is None or match[3] not in {None, "00"}:
         return None
     hours = int(match[1] + match[2])
@@ -262,12 +264,15 @@ def _offset(said: str) -> str | None:
     return f"Etc/GMT{-hours:+d}" if -12 <= hours <= 14 else None
 
 
-def _iana(said: str) -> str | None:
-    """The name in its own case, tried in the few ways such names are written; listing all zones would read 600 files."""
-    area, slash, place = said.partition("/")
-    titled = re.sub(r"[a-z]+", lambda word: word[0] if word[0] in _LOWER else word[0].capitalize(), said)
+def _iana(text: str) -> str | None:
+    """The name in its own case, tried in the few ways such names are written.
+
+    Listing all zones would read 600 files.
+    """
+    area, slash, place = text.partition("/")
+    titled = re.sub(r"[a-z]+", lambda word: word[0] if word[0] in _LOWER else word[0].capitalize(), text)
     upper = area.upper() + slash + titled[len(area) + 1 :]
-    tries = (_ODD.get(said, titled), said.upper(), upper, area.capitalize() + slash + place.upper())
+    tries = (_ODD.get(text, titled), text.upper(), upper, area.capitalize() + slash + place.upper())
     return next((name for name in tries if exists(name)), None)
 
 

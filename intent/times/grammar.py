@@ -1,4 +1,7 @@
-"""Words of time to the pieces of one window: which words belong together, and which numbers are hours at all."""
+"""Words of time to the pieces of one window.
+
+Which words belong together, and which numbers are hours at all.
+"""
 
 import re
 from collections.abc import Iterator
@@ -21,17 +24,19 @@ from intent.times.clock import (
     resolve,
     several_days,
 )
-from intent.times.pieces import Pieces
-from intent.times.scanner import Atom, Mark, scan
+from intent.times.pieces import WindowParts
+from intent.times.scanner import TimeRole, TimeToken, scan
 from intent.times.spans import are_hours, follows_a_bound, is_counted
 
-_END = Atom(Mark.WORD, "", -1, -1)
+_END = TimeToken(TimeRole.WORD, "", -1, -1)
 _TABLE = table("intent.times", "words")
 _EDGES: dict[str, str] = _TABLE["edges"]
 _MOST_LEADS = 4
 _ABBREVIATION = 4
 """Letters of the longest short form of a zone; one that stands alone may be a word."""
-_NEVER_FIRST = frozenset({Mark.WORD, Mark.COMMA, Mark.SPAN, Mark.TRAILER, Mark.EDGE, Mark.NEXT_DAY})
+_NEVER_FIRST = frozenset(
+    {TimeRole.WORD, TimeRole.COMMA, TimeRole.SPAN, TimeRole.TRAILER, TimeRole.EDGE, TimeRole.NEXT_DAY}
+)
 _CLEAN = re.compile(r"\s*(?:$|[.;,!?)\n。；])", re.ASCII)
 _CLAUSE_START = re.compile(r"(?:^|[.;,!?\n:。；(])\s*$", re.ASCII)
 _NO_PART = re.compile(r"\s?(?:peak|rush|高峰|好)", re.ASCII)
@@ -66,21 +71,24 @@ class _Time:
     is_bare: bool = False
 
 
-class Reader:
-    """The words of one text; every method named for a piece reads it at a place and says where it ends, or None."""
+class TimeReader:
+    """The words of one text.
+
+    Every method named for a piece reads it at a place and says where it ends, or None.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._atoms = list(scan(text))
 
-    def windows(self) -> Iterator[tuple[int, int, Pieces]]:
+    def windows(self) -> Iterator[tuple[int, int, WindowParts]]:
         """The half-open place of every window and what was said of it, from the left, each as long as can be."""
         first = 0
         while first < len(self._atoms):
             if self._atoms[first].mark in _NEVER_FIRST:
                 first += 1
                 continue
-            pieces, place = self._longest(first, Pieces())
+            pieces, place = self._longest(first, WindowParts())
             if self._is_comma(place) and place > first:
                 pieces, place = self._behind_comma(first, place, pieces)
             if place > first and self._is_window(first, place, pieces):
@@ -93,17 +101,17 @@ class Reader:
                 and len(zone[0]) > _ABBREVIATION
                 and (resolve(zone[0], "") not in {"", UNKNOWN} or zone[0].split("/")[-1] in PLACES)
             ):
-                yield self._atoms[first].start, self._atoms[first].end, Pieces(code="ambiguous_time")
+                yield self._atoms[first].start, self._atoms[first].end, WindowParts(code="ambiguous_time")
             first += 1
 
-    def _at(self, place: int) -> Atom:
+    def _at(self, place: int) -> TimeToken:
         return self._atoms[place] if 0 <= place < len(self._atoms) else _END
 
     def _said(self, place: int) -> str:
         atom = self._at(place)
         return self._text[atom.start : atom.end] if atom is not _END else ""
 
-    def _is_window(self, first: int, place: int, pieces: Pieces) -> bool:
+    def _is_window(self, first: int, place: int, pieces: WindowParts) -> bool:
         if pieces.start is not None or pieces.day is not None or pieces.code is not None:
             return True
         if pieces.days is not None or pieces.but_days:
@@ -112,16 +120,16 @@ class Reader:
 
     def _is_part_alone(self, first: int, place: int, part: str) -> bool:
         """ "In the evening", "mornings", 下午; a night, and 晚上, are names of the lexicon, "good morning" is none."""
-        said = self._said(place - 1)
-        if part in {"night", "small hours"} or said in {"晚上", "晚间"}:
+        word = self._said(place - 1)
+        if part in {"night", "small hours"} or word in {"晚上", "晚间"}:
             return False
         leads = self._leads(first)
         in_the = leads.say("the") and leads.say("in", "during", "throughout")
-        return not said.isascii() or said.endswith("s") or part == "day" or leads.say("every") or in_the
+        return not word.isascii() or word.endswith("s") or part == "day" or leads.say("every") or in_the
 
     # -- joining ------------------------------------------------------------------------------------
 
-    def _longest(self, place: int, pieces: Pieces) -> tuple[Pieces, int]:
+    def _longest(self, place: int, pieces: WindowParts) -> tuple[WindowParts, int]:
         """These pieces with all that follow without a comma, and where they end."""
         pieces = replace(pieces)
         while (after := self._piece(self._leads(place), pieces)) is not None:
@@ -131,11 +139,11 @@ class Reader:
     def _leads(self, place: int) -> _Leads:
         words: list[str] = []
         for atom in self._atoms[place : place + _MOST_LEADS]:
-            if atom.mark is Mark.EVERY:
+            if atom.mark is TimeRole.EVERY:
                 words.append("every")
-            elif atom.mark in {Mark.LEAD, Mark.BINDER}:
+            elif atom.mark in {TimeRole.LEAD, TimeRole.BINDER}:
                 words.append(atom.value)
-            elif atom.mark is Mark.TO and (atom.value == "until" or self._is_up_to(place + len(words))):
+            elif atom.mark is TimeRole.TO and (atom.value == "until" or self._is_up_to(place + len(words))):
                 words.append("until")
             else:
                 break
@@ -144,16 +152,14 @@ class Reader:
     def _is_up_to(self, place: int) -> bool:
         """到18点为止."""
         edge = self._at(place + 2)
-        return self._said(place) in {"到", "至"} and edge.mark is Mark.EDGE and edge.value == "until"
+        return self._said(place) in {"到", "至"} and edge.mark is TimeRole.EDGE and edge.value == "until"
 
-    def _behind_comma(self, first: int, comma: int, pieces: Pieces) -> tuple[Pieces, int]:
+    def _behind_comma(self, first: int, comma: int, pieces: WindowParts) -> tuple[WindowParts, int]:
         """ "On weekdays, 9am to 5pm" is one window unless what stands behind the comma begins the next wish."""
         more, place = self._longest(comma + 1, pieces)
         if place == comma + 1:
             return pieces, comma
-        if (
-            pieces.days is not None and pieces.day is None and more.day is not None
-        ):  # Friday, 27 November, 9:00-17:00
+        if pieces.days is not None and pieces.day is None and more.day is not None:  # Friday, 27 November, 9:00-17:00
             return self._behind_comma(first, place, more) if self._is_comma(place) else (more, place)
         leads_clause = pieces.has_days and _CLAUSE_START.search(self._text[: self._at(first).start][-3:])
         is_clean = leads_clause or _CLEAN.match(self._text, self._at(place - 1).end)
@@ -164,9 +170,9 @@ class Reader:
         return self._behind_comma(first, place, more) if self._is_comma(place) else (more, place)
 
     def _is_comma(self, place: int) -> bool:
-        return self._at(place).mark is Mark.COMMA
+        return self._at(place).mark is TimeRole.COMMA
 
-    def _piece(self, leads: _Leads, pieces: Pieces) -> int | None:
+    def _piece(self, leads: _Leads, pieces: WindowParts) -> int | None:
         for read in (self._day, self._hours, self._days, self._part, self._others, self._zone):
             after = read(leads, pieces)
             if after is not None:
@@ -175,7 +181,7 @@ class Reader:
 
     # -- days ---------------------------------------------------------------------------------------
 
-    def _days(self, leads: _Leads, pieces: Pieces) -> int | None:
+    def _days(self, leads: _Leads, pieces: WindowParts) -> int | None:
         taken_away = leads.say("outside")
         if pieces.day is not None or (pieces.days is not None and not taken_away):
             return None
@@ -185,7 +191,7 @@ class Reader:
         days, place = found
         if len(days) == 2 and (leads.say("between") or self._said(place) == "之间"):
             days = days_between(*days)
-        excepted = self._at(place).mark is Mark.EDGE and self._at(place).value == "outside"
+        excepted = self._at(place).mark is TimeRole.EDGE and self._at(place).value == "outside"
         if taken_away or excepted:
             pieces.but_days = days
             return place + excepted
@@ -204,8 +210,8 @@ class Reader:
 
     def _listed_day(self, days: tuple[int, ...], place: int) -> tuple[tuple[int, ...], int] | None:
         """ ", tue", "and tue", "and on tue"; weekdays and weekends are never one list."""
-        at = place + (self._at(place).mark is Mark.COMMA)
-        at += self._at(at).mark is Mark.TO and self._at(at).value == "and"
+        at = place + (self._at(place).mark is TimeRole.COMMA)
+        at += self._at(at).mark is TimeRole.TO and self._at(at).value == "and"
         joined = at > place
         at += joined and self._said(at) == "on"
         found = self._day_range(at)
@@ -217,17 +223,17 @@ class Reader:
 
     def _day_range(self, place: int) -> tuple[tuple[int, ...], int] | None:
         first, last = self._at(place), self._at(place + 2)
-        if first.mark is not Mark.DAYS:
+        if first.mark is not TimeRole.DAYS:
             return None
         to = self._at(place + 1)
-        is_range = to.mark is Mark.TO and to.value != "and" and last.mark is Mark.DAYS
+        is_range = to.mark is TimeRole.TO and to.value != "and" and last.mark is TimeRole.DAYS
         if is_range and len(first.value) == len(last.value) == 1:
             return days_between(first.value[0], last.value[0]), place + 3
         return first.value, place + 1
 
     # -- dates --------------------------------------------------------------------------------------
 
-    def _day(self, leads: _Leads, pieces: Pieces) -> int | None:
+    def _day(self, leads: _Leads, pieces: WindowParts) -> int | None:
         named = pieces.days is not None and len(pieces.days) == 1 and not pieces.recurs
         if pieces.day is not None or (pieces.days is not None and not named) or pieces.daily is not None:
             return None
@@ -241,12 +247,12 @@ class Reader:
         pieces.day_edge = pieces.day_edge or leads.edge
         return self._to_another_day(place, pieces)
 
-    def _to_another_day(self, place: int, pieces: Pieces) -> int:
+    def _to_another_day(self, place: int, pieces: WindowParts) -> int:
         """ "From tomorrow to Friday" is more than one window, unless hours are said of both ends."""
         last = self._date(_Leads(place + 1, ()))
         after = last[2] if last is not None else place + 2
-        is_day = last is not None or self._at(place + 1).mark is Mark.DAYS
-        if self._at(place).mark is not Mark.TO or self._at(place).value == "and" or not is_day:
+        is_day = last is not None or self._at(place + 1).mark is TimeRole.DAYS
+        if self._at(place).mark is not TimeRole.TO or self._at(place).value == "and" or not is_day:
             return place
         pieces.code = "ambiguous_time"
         return after
@@ -254,26 +260,26 @@ class Reader:
     def _date(self, leads: _Leads) -> tuple[Day, str | None, int] | None:
         place = leads.place
         atom = self._at(place)
-        if atom.mark is Mark.DATE:
+        if atom.mark is TimeRole.DATE:
             day, part = atom.value
             return day, part, place + 1
-        if atom.mark is Mark.THIS:
+        if atom.mark is TimeRole.THIS:
             return self._this(place)
         return None
 
     def _this(self, place: int) -> tuple[Day, str | None, int] | None:
         which, what = self._said(place), self._at(place + 1)
-        if what.mark is Mark.DAYS and len(what.value) == 1:
+        if what.mark is TimeRole.DAYS and len(what.value) == 1:
             return (next_named if which == "next" else coming)(what.value[0]), None, place + 2
-        if what.mark is Mark.DAYS or (what.mark is Mark.SPAN and which in {"this", "next"}):
+        if what.mark is TimeRole.DAYS or (what.mark is TimeRole.SPAN and which in {"this", "next"}):
             return several_days, None, place + 2
-        if what.mark is Mark.PART and which == "this":
+        if what.mark is TimeRole.PART and which == "this":
             return in_days(0), what.value, place + 2
         return None
 
     # -- hours --------------------------------------------------------------------------------------
 
-    def _hours(self, leads: _Leads, pieces: Pieces) -> int | None:
+    def _hours(self, leads: _Leads, pieces: WindowParts) -> int | None:
         if pieces.start is not None or pieces.all_day:
             return None
         first = self._clock(leads.place)
@@ -292,28 +298,28 @@ class Reader:
     def _clock(self, place: int) -> _Time | None:
         """A time of day, with the part of the day behind it ("9 in the morning") or, in Chinese, before it."""
         atom = self._at(place)
-        if atom.mark is Mark.PART and not self._said(place).isascii():
+        if atom.mark is TimeRole.PART and not self._said(place).isascii():
             hour = self._at(place + 1)
-            if hour.mark not in {Mark.NUMBER, Mark.CLOCK} or not isinstance(hour.value, Clock):
+            if hour.mark not in {TimeRole.NUMBER, TimeRole.CLOCK} or not isinstance(hour.value, Clock):
                 return None
             return _Time(hour.value.in_half(HALVES[atom.value]), place, place + 2)
-        if atom.mark is not Mark.CLOCK and not (atom.mark is Mark.NUMBER and isinstance(atom.value, Clock)):
+        if atom.mark is not TimeRole.CLOCK and not (atom.mark is TimeRole.NUMBER and isinstance(atom.value, Clock)):
             return None
         leads = self._leads(place + 1)
         behind = self._at(leads.place)
-        if leads.words in {("in", "the"), ("at",)} and behind.mark is Mark.PART and atom.value.open:
+        if leads.words in {("in", "the"), ("at",)} and behind.mark is TimeRole.PART and atom.value.open:
             return _Time(atom.value.in_half(HALVES[behind.value]), place, leads.place + 1)
-        return _Time(atom.value, place, place + 1, is_bare=atom.mark is Mark.NUMBER)
+        return _Time(atom.value, place, place + 1, is_bare=atom.mark is TimeRole.NUMBER)
 
-    def _range_end(self, leads: _Leads, place: int, pieces: Pieces) -> tuple[_Time, int] | None:
+    def _range_end(self, leads: _Leads, place: int, pieces: WindowParts) -> tuple[_Time, int] | None:
         """The time at which a range ends, and where its words do."""
         to = self._at(place)
         if self._is_idiom(place) and (late := self._clock(place)) is not None:
             return late, late.after
-        if to.mark is not Mark.TO or (to.value == "and" and not self._is_between(leads, place)):
+        if to.mark is not TimeRole.TO or (to.value == "and" and not self._is_between(leads, place)):
             return None
         place += 1
-        if self._at(place).mark is Mark.NEXT_DAY:
+        if self._at(place).mark is TimeRole.NEXT_DAY:
             pieces.ends_next_day = True
             place += 1
         else:
@@ -321,32 +327,27 @@ class Reader:
         last = self._clock(place)
         if last is None:
             return None
-        if self._at(place - 1).mark is Mark.DATE and (part := self._at(place - 1).value[1]) in HALVES:
+        if self._at(place - 1).mark is TimeRole.DATE and (part := self._at(place - 1).value[1]) in HALVES:
             last = replace(last, clock=last.clock.in_half(HALVES[part]))
-        goes_over = self._at(last.after).mark is Mark.NEXT_DAY
+        goes_over = self._at(last.after).mark is TimeRole.NEXT_DAY
         pieces.ends_next_day = pieces.ends_next_day or goes_over
         return last, last.after + goes_over
 
-    def _behind_zone(self, place: int, pieces: Pieces) -> int:
+    def _behind_zone(self, place: int, pieces: WindowParts) -> int:
         """Over a zone that is said of both ends: "9:00 UTC to 17:00 UTC"."""
         zone = self._zone_at(place, hours_before=True)
-        if zone is None or pieces.zone is not None or self._at(zone[1]).mark is not Mark.TO:
+        if zone is None or pieces.zone is not None or self._at(zone[1]).mark is not TimeRole.TO:
             return place
         pieces.zone = zone[0]
         return zone[1]
 
-    def _last_day(self, place: int, pieces: Pieces) -> int:
+    def _last_day(self, place: int, pieces: WindowParts) -> int:
         """The day said before the end of a range: "from Friday 22:00 to Saturday 6:00"."""
         atom = self._at(place)
-        if pieces.day is not None and atom.mark is Mark.DATE:
+        if pieces.day is not None and atom.mark is TimeRole.DATE:
             pieces.last_day = atom.value[0]
             return place + 1
-        if (
-            pieces.days is not None
-            and len(pieces.days) == 1
-            and atom.mark is Mark.DAYS
-            and len(atom.value) == 1
-        ):
+        if pieces.days is not None and len(pieces.days) == 1 and atom.mark is TimeRole.DAYS and len(atom.value) == 1:
             pieces.last_weekday = atom.value[0]
             return place + 1
         return place
@@ -356,18 +357,19 @@ class Reader:
         return (
             self._said(place - 1)[:1] == "早"
             and self._said(place)[:1] == "晚"
-            and self._at(place).mark is Mark.CLOCK
+            and self._at(place).mark is TimeRole.CLOCK
         )
 
     def _is_between(self, leads: _Leads, place: int) -> bool:
-        return leads.say("between", "hours") or (
-            not self._said(place).isascii() and self._said(place + 2) == "之间"
-        )
+        return leads.say("between", "hours") or (not self._said(place).isascii() and self._said(place + 2) == "之间")
 
-    def _single(self, leads: _Leads, time: _Time, pieces: Pieces) -> int | None:
-        """One time: "after 18:00", "9点以前"; alone it is asked about, if it is one at all (三点 may be three points)."""
+    def _single(self, leads: _Leads, time: _Time, pieces: WindowParts) -> int | None:
+        """One time: "after 18:00", "9点以前".
+
+        Alone it is asked about, if it is one at all (三点 may be three points).
+        """
         edge = self._at(time.after)
-        has_edge = edge.mark is Mark.EDGE and edge.value != "outside"
+        has_edge = edge.mark is TimeRole.EDGE and edge.value != "outside"
         is_said = has_edge or leads.words or pieces.has_days or time.clock.said in {"half", "sure"}
         if time.is_bare or not (is_said or self._said(time.place).isascii()):
             return None
@@ -393,7 +395,7 @@ class Reader:
         before = self._at(leads.place - len(leads.words)).start
         return not (is_marked or has_lead) or not are_hours(self._text, before, end, is_marked)
 
-    def _is_marked(self, leads: _Leads, last: _Time, pieces: Pieces) -> bool:
+    def _is_marked(self, leads: _Leads, last: _Time, pieces: WindowParts) -> bool:
         """Whether something beside the numbers speaks of times."""
         behind = self._at(self._leads(last.after + self._is_comma(last.after)).place)
         return (
@@ -401,57 +403,50 @@ class Reader:
             or pieces.has_days
             or pieces.part is not None
             or leads.say("outside", "hours")
-            or behind.mark in {Mark.DAYS, Mark.DAILY, Mark.DATE, Mark.THIS}
-            or (self._at(last.after).mark is Mark.TRAILER and last.clock.said == "sure")
+            or behind.mark in {TimeRole.DAYS, TimeRole.DAILY, TimeRole.DATE, TimeRole.THIS}
+            or (self._at(last.after).mark is TimeRole.TRAILER and last.clock.said == "sure")
             or self._zone_at(last.after, hours_before=True) is not None
         )
 
     # -- the rest -----------------------------------------------------------------------------------
 
-    def _part(self, leads: _Leads, pieces: Pieces) -> int | None:
+    def _part(self, leads: _Leads, pieces: WindowParts) -> int | None:
         atom = self._at(leads.place)
-        if atom.mark is not Mark.PART or pieces.has_hours or _NO_PART.match(self._text, atom.end):
+        if atom.mark is not TimeRole.PART or pieces.has_hours or _NO_PART.match(self._text, atom.end):
             return None
         pieces.part = atom.value
         pieces.recurs = pieces.recurs or self._said(leads.place).endswith("s")
         return leads.place + 1
 
-    def _others(self, leads: _Leads, pieces: Pieces) -> int | None:
+    def _others(self, leads: _Leads, pieces: WindowParts) -> int | None:
         atom, place = self._at(leads.place), leads.place + 1
         has_days = (
-            pieces.day is not None
-            or pieces.daily is not None
-            or (pieces.days is not None and atom.value != "day")
+            pieces.day is not None or pieces.daily is not None or (pieces.days is not None and atom.value != "day")
         )
-        if atom.mark is Mark.DAILY and not has_days and (pieces.has_hours or not self._counts(leads)):
+        if atom.mark is TimeRole.DAILY and not has_days and (pieces.has_hours or not self._counts(leads)):
             pieces.daily = atom.value
             return place
-        if atom.mark is Mark.ALL_DAY and not pieces.has_hours:
+        if atom.mark is TimeRole.ALL_DAY and not pieces.has_hours:
             pieces.all_day = True
             return place
-        if atom.mark is Mark.REST and not pieces.has_hours:
+        if atom.mark is TimeRole.REST and not pieces.has_hours:
             pieces.start, pieces.edge = atom.value, "until"
             return place
         if leads.words:
             return None
-        if atom.mark is Mark.EDGE:
+        if atom.mark is TimeRole.EDGE:
             return self._edge(leads.place, pieces)
-        is_trailer = atom.mark is Mark.TRAILER and (pieces.has_hours or atom.value == "之间")
+        is_trailer = atom.mark is TimeRole.TRAILER and (pieces.has_hours or atom.value == "之间")
         return place if is_trailer else None
 
-    def _edge(self, place: int, pieces: Pieces) -> int | None:
+    def _edge(self, place: int, pieces: WindowParts) -> int | None:
         """9点到18点以外, 明天开始."""
         edge = self._at(place).value
         if edge == "outside" and pieces.end is not None:
             pieces.outside = True
             return place + 1
         is_word = len(self._said(place)) > 1  # 今天前端 speaks of no time before today
-        if (
-            edge == "outside"
-            or not is_word
-            or pieces.start is not None
-            or (pieces.day or pieces.days) is None
-        ):
+        if edge == "outside" or not is_word or pieces.start is not None or (pieces.day or pieces.days) is None:
             return None
         pieces.day_edge = edge
         return place + 1
@@ -461,7 +456,7 @@ class Reader:
         start = self._at(leads.place - len(leads.words)).start
         return _COUNTS.search(self._text, max(0, start - 20), start) is not None
 
-    def _zone(self, leads: _Leads, pieces: Pieces) -> int | None:
+    def _zone(self, leads: _Leads, pieces: WindowParts) -> int | None:
         found = self._zone_at(leads.place, hours_before=pieces.has_hours or pieces.has_days)
         if found is None or leads.say("for", "by", "every", "outside") or pieces.zone not in {None, found[0]}:
             return None
@@ -471,7 +466,7 @@ class Reader:
     def _zone_at(self, place: int, *, hours_before: bool) -> tuple[str, int] | None:
         """A zone as said; before any hours only one that can be nothing else."""
         atom = self._at(place)
-        if atom.mark is Mark.ZONE:
+        if atom.mark is TimeRole.ZONE:
             return (atom.value, place + 1) if self._is_zone(atom.value, hours_before) else None
         if hours_before and self._said(place) in PLACES:
             return f"{self._said(place)} time", place + 1
@@ -484,7 +479,7 @@ class Reader:
             place += 1
         return match[1], place + 1
 
-    def _is_zone(self, said: str, hours_before: bool) -> bool:
-        if "/" not in said:
-            return hours_before or len(said) > 2
-        return _NO_PLACE.search(said) is None and (hours_before or resolve(said, "") != UNKNOWN)
+    def _is_zone(self, text: str, hours_before: bool) -> bool:
+        if "/" not in text:
+            return hours_before or len(text) > 2
+        return _NO_PLACE.search(text) is None and (hours_before or resolve(text, "") != UNKNOWN)

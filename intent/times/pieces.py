@@ -23,9 +23,7 @@ _UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in names}
 _NUMBERS: dict[str, float] = _TABLE["lengths"]
 _HAN = {character: value for value, character in enumerate("零一二三四五六七八九十")} | {"两": 2, "半": 0.5}
 
-_ENGLISH_NUMBER = "|".join(sorted((word for word in _NUMBERS if word), key=len, reverse=True)).replace(
-    " ", r"\s"
-)
+_ENGLISH_NUMBER = "|".join(sorted((word for word in _NUMBERS if word), key=len, reverse=True)).replace(" ", r"\s")
 _ENGLISH_UNIT = "|".join(sorted((name for name in _UNIT_OF if name.isascii()), key=len, reverse=True))
 _HAN_UNIT = "|".join(sorted((name for name in _UNIT_OF if not name.isascii()), key=len, reverse=True))
 
@@ -42,7 +40,7 @@ _PATTERN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Duration:
     """A half-open place and the seconds said there, or the code of a problem."""
 
     start: int
@@ -50,19 +48,15 @@ class Stretch:
     seconds: float | str
 
 
-def find_durations(text: str) -> Iterator[Stretch]:
+def find_durations(text: str) -> Iterator[Duration]:
     """Every stretch from now, in order."""
     for match in _PATTERN.finditer(text):
         kind = match.lastgroup or ""
-        if (
-            kind == "for"
-            and not match["now"]
-            and _STOPS_FOR.search(text, max(0, match.start() - 30), match.start())
-        ):
+        if kind == "for" and not match["now"] and _STOPS_FOR.search(text, max(0, match.start() - 30), match.start()):
             continue
         if kind == "next" and not match["next_n"] and not _means_a_length(match):
             continue
-        yield Stretch(*match.span(), _problem(_seconds(match, kind), match["lead"]))
+        yield Duration(*match.span(), _problem(_seconds(match, kind), match["lead"]))
 
 
 def _means_a_length(match: re.Match[str]) -> bool:
@@ -84,15 +78,15 @@ def _seconds(match: re.Match[str], kind: str) -> float | None:
     return float(f"{(number + 0.5 * any(halves)) * _UNITS_S[unit]:.15g}")
 
 
-def _number(said: str) -> float | None:
-    if said in _NUMBERS:
-        return _NUMBERS[said]
-    if said[:1].isdecimal():
-        return float(said)
-    if len(said) == 1:
-        return _HAN.get(said)
-    tens, _, ones = said.partition("十")
-    known = len(tens) <= 1 and len(ones) <= 1 and "十" in said and "半" not in said
+def _number(text: str) -> float | None:
+    if text in _NUMBERS:
+        return _NUMBERS[text]
+    if text[:1].isdecimal():
+        return float(text)
+    if len(text) == 1:
+        return _HAN.get(text)
+    tens, _, ones = text.partition("十")
+    known = len(tens) <= 1 and len(ones) <= 1 and "十" in text and "半" not in text
     return _HAN.get(tens, 1) * 10 + _HAN.get(ones, 0) if known else None
 
 
@@ -114,7 +108,7 @@ Result = tuple[Window | None, str | None]
 
 
 @dataclass(slots=True)
-class Pieces:
+class WindowParts:
     """What was said, each None or False if it was not."""
 
     days: tuple[int, ...] | None = None
@@ -161,34 +155,37 @@ class Pieces:
         return self.days is not None or self.day is not None or self.daily is not None
 
 
-def window_of(said: Pieces, catalogue: Catalogue) -> Result:
+def window_of(parts: WindowParts, catalogue: Catalogue) -> Result:
     """The one window that the pieces can mean."""
-    zone = catalogue.tz if said.zone is None else zones.resolve(said.zone, catalogue.tz)
+    zone = catalogue.tz if parts.zone is None else zones.resolve(parts.zone, catalogue.tz)
     if zone in {zones.UNKNOWN, zones.AMBIGUOUS}:
         return None, zone
-    if said.code is not None:
-        return None, said.code
+    if parts.code is not None:
+        return None, parts.code
     now = catalogue.now.astimezone(ZoneInfo(zone))
-    if said.is_until and said.day is None:
-        said = replace(said, day=_day_of_until(said, now))
-    if said.day_edge is not None and (said.start is None or said.day_edge != "until") and said.end is None:
+    if parts.is_until and parts.day is None:
+        parts = replace(parts, day=_day_of_until(parts, now))
+    if parts.day_edge is not None and (parts.start is None or parts.day_edge != "until") and parts.end is None:
         return None, AMBIGUOUS  # from, before or by a day: no end, or two
-    hours = _hours(said)
+    hours = _hours(parts)
     if isinstance(hours, str):
         return None, hours
-    if said.day is None:
-        return _recurring(said, hours, zone)
-    return _dated(said, said.day, hours, now)
+    if parts.day is None:
+        return _recurring(parts, hours, zone)
+    return _dated(parts, parts.day, hours, now)
 
 
-def _day_of_until(said: Pieces, now: datetime) -> Day | None:
-    """ "Until Friday 6 pm" means the coming one, "until midnight" today's; "until 9 am" alone is said of every day."""
-    if said.days is not None and len(said.days) == 1 and not said.recurs:
-        is_today = said.days == (now.weekday(),)
-        is_over = is_today and said.start is not None and (said.start.minutes or 0) <= minute_of(now)
-        return in_days(7) if is_over else coming(said.days[0])
-    is_today = said.from_now or (said.start is not None and said.start.minutes == DAY_MIN)
-    return in_days(0) if is_today and not said.has_days else None
+def _day_of_until(parts: WindowParts, now: datetime) -> Day | None:
+    """ "Until Friday 6 pm" means the coming one, "until midnight" today's.
+
+    "until 9 am" alone is said of every day.
+    """
+    if parts.days is not None and len(parts.days) == 1 and not parts.recurs:
+        is_today = parts.days == (now.weekday(),)
+        is_over = is_today and parts.start is not None and (parts.start.minutes or 0) <= minute_of(now)
+        return in_days(7) if is_over else coming(parts.days[0])
+    is_today = parts.from_now or (parts.start is not None and parts.start.minutes == DAY_MIN)
+    return in_days(0) if is_today and not parts.has_days else None
 
 
 # -- hours --------------------------------------------------------------------------------------------
@@ -196,34 +193,34 @@ def _day_of_until(said: Pieces, now: datetime) -> Day | None:
 Hours = tuple[int, int]
 
 
-def _hours(said: Pieces) -> Hours | str:
-    part = "evening" if said.part == "tonight" else said.part
-    half = HALVES[part] if part is not None else "night" if said.daily == "night" else None
-    if said.start is not None and said.end is not None:
-        return _range(said, span(said.start, said.end, half))
-    if said.start is not None:
-        return _single(said, said.start if half is None else said.start.in_half(half))
+def _hours(parts: WindowParts) -> Hours | str:
+    part = "evening" if parts.part == "tonight" else parts.part
+    half = HALVES[part] if part is not None else "night" if parts.daily == "night" else None
+    if parts.start is not None and parts.end is not None:
+        return _range(parts, span(parts.start, parts.end, half))
+    if parts.start is not None:
+        return _single(parts, parts.start if half is None else parts.start.in_half(half))
     return PARTS[part] if part is not None else (0, DAY_MIN)
 
 
-def _range(said: Pieces, hours: Hours | str) -> Hours | str:
+def _range(parts: WindowParts, hours: Hours | str) -> Hours | str:
     if isinstance(hours, str):
         return hours
     first, last = hours
-    if said.ends_next_day and first < last:
+    if parts.ends_next_day and first < last:
         return AMBIGUOUS  # more than a day
-    if not said.outside:
+    if not parts.outside:
         return first, last
-    if said.days is not None or said.day is not None:
+    if parts.days is not None or parts.day is not None:
         return AMBIGUOUS  # the other hours of these days, or all other times
     return (last % DAY_MIN, first or DAY_MIN) if last - first != DAY_MIN else "zero_length"
 
 
-def _single(said: Pieces, clock: Clock) -> Hours | str:
+def _single(parts: WindowParts, clock: Clock) -> Hours | str:
     """After or before one time; a time alone is a moment, and how long from there is not said."""
     if clock.minutes is None:
         return "impossible_time"
-    edge = said.edge or said.day_edge
+    edge = parts.edge or parts.day_edge
     if edge == "until" and clock.minutes == DAY_MIN:
         return 0, DAY_MIN
     if edge not in {"after", "before", "until"} or clock.is_unsure or clock.minutes % DAY_MIN == 0:
@@ -234,33 +231,31 @@ def _single(said: Pieces, clock: Clock) -> Hours | str:
 # -- windows ------------------------------------------------------------------------------------------
 
 
-def _recurring(said: Pieces, hours: Hours, zone: str) -> Result:
-    days = {day for day in said.days or EVERY_DAY if day not in said.but_days}
+def _recurring(parts: WindowParts, hours: Hours, zone: str) -> Result:
+    days = {day for day in parts.days or EVERY_DAY if day not in parts.but_days}
     if not days:
         return None, "zero_length"
-    if said.last_weekday is not None and (min(days) + (hours[1] <= hours[0])) % 7 != said.last_weekday:
+    if parts.last_weekday is not None and (min(days) + (hours[1] <= hours[0])) % 7 != parts.last_weekday:
         return None, "ambiguous_time"
     names = tuple(DAYS[day] for day in sorted(days))
     return RecurringWindow(names, spelled(hours[0]), spelled(hours[1]), zone), None
 
 
-def _dated(said: Pieces, meant: Day, hours: Hours, now: datetime) -> Result:
+def _dated(parts: WindowParts, meant: Day, hours: Hours, now: datetime) -> Result:
     day = meant(now.date())
     if isinstance(day, str):
         return None, day
-    if not date.min.year < day.year < date.max.year or (
-        said.days is not None and said.days != (day.weekday(),)
-    ):
+    if not date.min.year < day.year < date.max.year or (parts.days is not None and parts.days != (day.weekday(),)):
         return None, "impossible_date"
     is_today = day == now.date()
-    if (said.is_until and (is_today or not said.day_came_first)) or (said.edge == "before" and is_today):
+    if (parts.is_until and (is_today or not parts.day_came_first)) or (parts.edge == "before" and is_today):
         return _until(day, hours[1], now)
-    if said.edge == "before" or said.is_until:
+    if parts.edge == "before" or parts.is_until:
         return None, AMBIGUOUS  # from now, or from the midnight before
     first, last = hours
-    if said.part == "tonight" and said.start is not None and first < _NIGHT_ENDS <= minute_of(now):
+    if parts.part == "tonight" and parts.start is not None and first < _NIGHT_ENDS <= minute_of(now):
         day += timedelta(days=1)
-    if said.last_day is not None and said.last_day(now.date()) != day + timedelta(days=last <= first):
+    if parts.last_day is not None and parts.last_day(now.date()) != day + timedelta(days=last <= first):
         return None, "ambiguous_time"
     window = DatedWindow(day.isoformat(), spelled(first), spelled(last), _zone_of(now))
     return window, "past_date" if clock_moment(day, last_minute(first, last), now.tzinfo) <= now else None

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from intent.messages import Language
 from intent.models import DAYS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
-from intent.times.grammar import Reader
-from intent.times.pieces import Stretch, find_durations, window_of
+from intent.times.grammar import TimeReader
+from intent.times.pieces import Duration, find_durations, window_of
 from intent.times.scanner import may_speak_of_time
 
 PROBLEMS = (
@@ -22,7 +22,10 @@ PROBLEMS = (
     "ambiguous_time",
     "zero_length",
 )
-"""Every code that ``Said.problem`` may have. Ambiguous is also what needs more than one window, or has no end anybody means."""
+"""Every code that ``TimeMatch.problem`` may have.
+
+Ambiguous is also what needs more than one window, or has no end that anybody means.
+"""
 
 
 _ZONE_TIME = re.compile(r"(/[a-z_]+)\s?时间")
@@ -32,7 +35,7 @@ _COUNT_AT_NIGHT = re.compile(r"(?!.*[周期拜])[一-鿿]{2,4}\s?[\d.零一二�
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TimeMatch:
     """A window with its half-open place in the folded text.
 
     With a problem the window is None, unless it can be told all the same: that of a date that is over.
@@ -44,43 +47,41 @@ class Said:
     problem: str | None
 
 
-def find(text: str, catalogue: Catalogue) -> list[Said]:
+def find(text: str, catalogue: Catalogue) -> list[TimeMatch]:
     """Every constructed window of a folded text, in order, none over another."""
     stretches = list(find_durations(text))
     rest = _ZONE_TIME.sub(lambda match: match[1].ljust(len(match[0])), text)
     for stretch in stretches:
         rest = rest[: stretch.start] + ";" * (stretch.end - stretch.start) + rest[stretch.end :]
     found = [_from_now(stretch) for stretch in stretches]
-    for start, end, pieces in Reader(rest).windows() if may_speak_of_time(rest) else ():
-        found.append(Said(start, end, *window_of(pieces, catalogue)))
+    for start, end, pieces in TimeReader(rest).windows() if may_speak_of_time(rest) else ():
+        found.append(TimeMatch(start, end, *window_of(pieces, catalogue)))
     if not found:
         return []
     named = list(_mentions(text, catalogue))
     return sorted(
         (
-            said
-            for said in found
-            if not any(start < said.end and said.start < end for start, end in named)
-            and not (
-                said.problem == "ambiguous_time" and _COUNT_AT_NIGHT.fullmatch(text, said.start, said.end)
-            )
+            match
+            for match in found
+            if not any(start < match.end and match.start < end for start, end in named)
+            and not (match.problem == "ambiguous_time" and _COUNT_AT_NIGHT.fullmatch(text, match.start, match.end))
         ),
-        key=lambda said: said.start,
+        key=lambda match: match.start,
     )
 
 
-def _from_now(stretch: Stretch) -> Said:
+def _from_now(stretch: Duration) -> TimeMatch:
     if isinstance(stretch.seconds, str):
-        return Said(stretch.start, stretch.end, None, stretch.seconds)
-    return Said(stretch.start, stretch.end, FromNowWindow(stretch.seconds), None)
+        return TimeMatch(stretch.start, stretch.end, None, stretch.seconds)
+    return TimeMatch(stretch.start, stretch.end, FromNowWindow(stretch.seconds), None)
 
 
 def _mentions(text: str, catalogue: Catalogue) -> Iterator[tuple[int, int]]:
     """Where the deployment's own names stand: they keep their meaning even if they sound like a time."""
     for name in (*catalogue.tenants, *catalogue.models, *catalogue.windows, *catalogue.aliases):
-        said = name.lower().replace("_", " ")
-        if said in text:
-            for match in re.finditer(rf"(?<![^\W_]){re.escape(said)}(?![^\W_])", text):
+        spoken = name.lower().replace("_", " ")
+        if spoken in text:
+            for match in re.finditer(rf"(?<![^\W_]){re.escape(spoken)}(?![^\W_])", text):
                 yield match.span()
 
 
@@ -95,9 +96,7 @@ def spoken(window: Window, language: Language) -> str:
         case RecurringWindow():
             return _spoken_days(window, language) + _spoken_hours(window, language)
         case DatedWindow():
-            return (f"on {window.date} " if language == "en" else f"{window.date} ") + _spoken_hours(
-                window, language
-            )
+            return (f"on {window.date} " if language == "en" else f"{window.date} ") + _spoken_hours(window, language)
         case FromNowWindow():
             return _spoken_duration(window.duration_s, language)
         case _:
@@ -120,5 +119,5 @@ def _spoken_hours(window: RecurringWindow | DatedWindow, language: Language) -> 
 def _spoken_duration(seconds: float, language: Language) -> str:
     english, chinese, size = next(unit for unit in _UNITS_S if seconds % unit[2] == 0 or unit[2] == 1)
     number = seconds / size
-    said = str(int(number)) if number == int(number) else repr(number)
-    return f"for the next {said} {english}" if language == "en" else f"接下来 {said} {chinese}"
+    amount = str(int(number)) if number == int(number) else repr(number)
+    return f"for the next {amount} {english}" if language == "en" else f"接下来 {amount} {chinese}"

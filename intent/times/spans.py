@@ -11,8 +11,7 @@ from intent.tables import table
 from intent.times.clock import PARTS, spelled
 
 _UNIT, _FOLLOWER, _BOUND, _COUNTED, _MEASURED, _CHANGE = (
-    re.compile(pattern, re.VERBOSE | re.ASCII)
-    for pattern in table("intent.times", "words")["beside numbers"].values()
+    re.compile(pattern, re.VERBOSE | re.ASCII) for pattern in table("intent.times", "words")["beside numbers"].values()
 )
 _CLAUSE = re.compile(r"[,.;!?\n。；、]\s|[;!?\n。；、,]|\b(?:and|but|while|then)\b", re.ASCII)
 _QUANTITY = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?!\d)", re.ASCII)
@@ -29,7 +28,9 @@ def is_counted(text: str, place: int) -> bool:
 
 
 def are_hours(text: str, start: int, end: int, is_marked: bool) -> bool:
-    """Whether bare numbers mean hours: what is said before ``start`` waits for no number, what follows ``end`` is no noun.
+    """Whether bare numbers mean hours.
+
+    What is said before ``start`` waits for no number, what follows ``end`` is no noun.
 
     ``is_marked``: a day, a zone or the like stands with them; else a preposition has to.
     """
@@ -62,31 +63,33 @@ def find_rest(text: str) -> Iterator[tuple[int, int]]:
 
 def rest_of(earlier: Sequence[Window]) -> Window | None:
     """What the windows said before leave over; None if that is no one window."""
-    distinct = list(dict.fromkeys(one for one in earlier if one != "always"))
+    distinct = list(dict.fromkeys(window for window in earlier if window != "always"))
     if len(distinct) != 1:
         return None
-    (one,) = distinct
-    if isinstance(one, str):
-        return _OTHERS.get(one)
-    if not isinstance(one, RecurringWindow):
+    (window,) = distinct
+    if isinstance(window, str):
+        return _OTHERS.get(window)
+    if not isinstance(window, RecurringWindow):
         return None
-    if len(one.days) == len(DAYS):
-        whole = (one.start, one.end) == ("00:00", "24:00")
+    if len(window.days) == len(DAYS):
+        whole = (window.start, window.end) == ("00:00", "24:00")
         return (
             None
             if whole
-            else RecurringWindow(one.days, _midnight(one.end, "00:00"), _midnight(one.start, "24:00"), one.tz)
+            else RecurringWindow(
+                window.days, _midnight(window.end, "00:00"), _midnight(window.start, "24:00"), window.tz
+            )
         )
-    others = tuple(day for day in DAYS if day not in one.days)
+    others = tuple(day for day in DAYS if day not in window.days)
     return (
-        RecurringWindow(others, one.start, one.end, one.tz)
-        if (one.start, one.end) == ("00:00", "24:00")
+        RecurringWindow(others, window.start, window.end, window.tz)
+        if (window.start, window.end) == ("00:00", "24:00")
         else None
     )
 
 
-def _midnight(said: str, spelling: str) -> str:
-    return spelling if said in {"00:00", "24:00"} else said
+def _midnight(text: str, spelling: str) -> str:
+    return spelling if text in {"00:00", "24:00"} else text
 
 
 _PART_HOURS = frozenset((spelled(start), spelled(end)) for start, end in PARTS.values())
@@ -95,27 +98,32 @@ _PARTS = frozenset({"overnight"})
 
 
 def together(windows: Sequence[Window]) -> Window | None:
-    """The one window that several words say: a named one beside a part of the day, hours beside days; None if it could be two."""
+    """The one window that several words say: a named one beside a part of the day, hours beside days.
+
+    None if it could be two.
+    """
     distinct = list(dict.fromkeys(windows))
     if len(distinct) == 1:
         return distinct[0]
-    named = [one for one in distinct if isinstance(one, str) and one not in _PARTS]
-    rest = [one for one in distinct if one not in named]
-    if len(named) == 1 and all(_is_part_of_day(one) for one in rest):
+    named = [window for window in distinct if isinstance(window, str) and window not in _PARTS]
+    rest = [window for window in distinct if window not in named]
+    if len(named) == 1 and all(_is_part_of_day(window) for window in rest):
         return named[0]
     days = [
-        one for one in rest if isinstance(one, RecurringWindow) and (one.start, one.end) == ("00:00", "24:00")
+        window
+        for window in rest
+        if isinstance(window, RecurringWindow) and (window.start, window.end) == ("00:00", "24:00")
     ]
-    hours = [one for one in rest if isinstance(one, RecurringWindow) and len(one.days) == len(DAYS)]
+    hours = [window for window in rest if isinstance(window, RecurringWindow) and len(window.days) == len(DAYS)]
     if not named and len(rest) == len(days) + len(hours) == 2 and len(days) == 1:
         return RecurringWindow(days[0].days, hours[0].start, hours[0].end, hours[0].tz)
     return None
 
 
-def _is_part_of_day(one: Window) -> bool:
-    if not isinstance(one, RecurringWindow):
-        return one in _PARTS
-    return len(one.days) == len(DAYS) and (one.start, one.end) in _PART_HOURS
+def _is_part_of_day(window: Window) -> bool:
+    if not isinstance(window, RecurringWindow):
+        return window in _PARTS
+    return len(window.days) == len(DAYS) and (window.start, window.end) in _PART_HOURS
 
 
 _UNTIL = re.compile(r"\b(?:until|till|til|'til)\b|之前|以前|为止|直到|前(?:请|别|不)", re.IGNORECASE)
@@ -133,17 +141,10 @@ def until_today(window: Window, text: str, now: datetime, is_ban: bool) -> Windo
     ``is_ban``: it is that of a freeze or of a ban on reconfiguration, which is about today by itself.
     """
     daily = isinstance(window, RecurringWindow) and len(window.days) == len(DAYS)
-    if (
-        not daily
-        or not isinstance(window, RecurringWindow)
-        or window.start != "00:00"
-        or window.end == "24:00"
-    ):
+    if not daily or not isinstance(window, RecurringWindow) or window.start != "00:00" or window.end == "24:00":
         return window
     if not _UNTIL.search(text) or not (is_ban or _TODAY.search(text)):
         return window
     here = now.astimezone(ZoneInfo(window.tz))
     start = here.strftime("%H:%M")
-    return (
-        DatedWindow(here.date().isoformat(), start, window.end, window.tz) if start < window.end else window
-    )
+    return DatedWindow(here.date().isoformat(), start, window.end, window.tz) if start < window.end else window

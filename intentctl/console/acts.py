@@ -24,7 +24,7 @@ PLAN = "/plan"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FormData:
     """What somebody sent."""
 
     fields: Mapping[str, Sequence[str]]
@@ -35,10 +35,10 @@ class Form:
 
     def all(self, name: str) -> list[str]:
         """All fields of a name."""
-        return [one for one in self.fields.get(name, ()) if one]
+        return [value for value in self.fields.get(name, ()) if value]
 
 
-Act = Callable[[Upstream, str, Form], Awaitable[str]]
+Act = Callable[[Upstream, str, FormData], Awaitable[str]]
 """Does something with what has this id, and says which page shows it."""
 Show = Callable[[Visit, str, int], Awaitable[Response]]
 """The page to go back to where that is refused."""
@@ -50,7 +50,7 @@ def acting(act: Act, show: Show) -> Callable[[Request], Awaitable[Response]]:
     async def route(request: Request) -> Response:
         refuse_foreign(request)
         here = await visit(request)
-        form = Form(await form_of(request))
+        form = FormData(await form_of(request))
         if not here.session.has_token(form.one("token")):
             raise HTTPException(403)
         subject, upstream = request.path_params.get("id", ""), here.session.upstream
@@ -85,7 +85,7 @@ async def _shown(show: Show, here: Visit, subject: str, why: ServiceError) -> Re
         raise why from None
 
 
-async def _say(upstream: Upstream, _: str, form: Form) -> str:
+async def _say(upstream: Upstream, _: str, form: FormData) -> str:
     """Words: a command, a question about the plan that is shown, or a wish."""
     text = form.one("text").strip()
     if not text:
@@ -98,17 +98,17 @@ async def _say(upstream: Upstream, _: str, form: Form) -> str:
     about = form.one("plan")
     if about and answers.is_question(text):
         return await _ask(upstream, about, form)
-    kept = await upstream.ask(lambda one: one.keep(text))
+    kept = await upstream.ask(lambda client: client.keep(text))
     return _next(kept)
 
 
-async def _ask(upstream: Upstream, plan_id: str, form: Form) -> str:
+async def _ask(upstream: Upstream, plan_id: str, form: FormData) -> str:
     """A question about a plan; where it takes another plan, that is made."""
     question = form.one("text").strip()[:500]
-    plan = await upstream.ask(lambda one: one.saved_plan(plan_id))
+    plan = await upstream.ask(lambda client: client.saved_plan(plan_id))
     made_id = await answers.planned_instead(upstream, plan, question)
-    said = {"ask": question} | ({"with": made_id} if made_id else {})
-    return f"/plans/{quote(plan_id, safe='')}?{urlencode(said)}#answer"
+    fields = {"ask": question} | ({"with": made_id} if made_id else {})
+    return f"/plans/{quote(plan_id, safe='')}?{urlencode(fields)}#answer"
 
 
 def _next(kept: VersionDocument) -> str:
@@ -116,33 +116,31 @@ def _next(kept: VersionDocument) -> str:
     return f"/intents/{kept.id}{PLAN if kept.intent.outcome.value == 'ok' else ''}"
 
 
-async def _amend(upstream: Upstream, intent_id: str, form: Form) -> str:
-    said = form.one("version")
-    asked = VersionedFollowUp(text=form.one("text"), version=int(said) if said.isdecimal() else None)
-    kept = await upstream.ask(lambda one: one.amend_kept(intent_id, asked))
+async def _amend(upstream: Upstream, intent_id: str, form: FormData) -> str:
+    version = form.one("version")
+    follow_up = VersionedFollowUp(text=form.one("text"), version=int(version) if version.isdecimal() else None)
+    kept = await upstream.ask(lambda client: client.amend_kept(intent_id, follow_up))
     return _next(kept)
 
 
-async def _plan(upstream: Upstream, intent_id: str, _: Form) -> str:
-    await upstream.ask(lambda one: one.plan(PlanRequest(intent_id=intent_id)))
+async def _plan(upstream: Upstream, intent_id: str, _: FormData) -> str:
+    await upstream.ask(lambda client: client.plan(PlanRequest(intent_id=intent_id)))
     return f"/intents/{intent_id}#newest"
 
 
-async def _apply(upstream: Upstream, plan_id: str, form: Form) -> str:
+async def _apply(upstream: Upstream, plan_id: str, form: FormData) -> str:
     """Apply what was read; what was read of a promise is kept first, by those who may."""
-    plan = await upstream.ask(lambda one: one.saved_plan(plan_id))
+    plan = await upstream.ask(lambda client: client.saved_plan(plan_id))
     if form.one("digest") != plan.digest:
-        raise ServiceError(
-            Code.STALE_PLAN, f"{plan_id} says something else than what was shown; read it again"
-        )
+        raise ServiceError(Code.STALE_PLAN, f"{plan_id} says something else than what was shown; read it again")
     seen = form.all("acknowledge")
     if form.one("keep"):
-        asked = ActivateRequest(replace=form.all("replace"), acknowledge=seen)
-        await upstream.ask(lambda one: one.activate(plan.intent_id, asked))
+        request = ActivateRequest(replace=form.all("replace"), acknowledge=seen)
+        await upstream.ask(lambda client: client.activate(plan.intent_id, request))
         if not plan.changes:
             return f"/plans/{plan_id}"
     try:
-        operation = await upstream.ask(lambda one: one.apply(plan_id, seen))
+        operation = await upstream.ask(lambda client: client.apply(plan_id, seen))
     except ServiceError as error:
         if form.one("keep") and error.code in NOT_NOW:
             return f"/plans/{plan_id}?kept={error.code.value}"
@@ -150,45 +148,45 @@ async def _apply(upstream: Upstream, plan_id: str, form: Form) -> str:
     return f"/operations/{operation.id}"
 
 
-async def _approve(upstream: Upstream, plan_id: str, form: Form) -> str:
-    said = form.one("minutes")
-    asked = ApproveRequest(
+async def _approve(upstream: Upstream, plan_id: str, form: FormData) -> str:
+    minutes = form.one("minutes")
+    request = ApproveRequest(
         digest=form.one("digest"),
-        minutes=float(said) if said.replace(".", "", 1).isdecimal() else 60,
+        minutes=float(minutes) if minutes.replace(".", "", 1).isdecimal() else 60,
         acknowledge=form.all("acknowledge"),
         note=form.one("note"),
     )
-    await upstream.ask(lambda one: one.approve(plan_id, asked))
+    await upstream.ask(lambda client: client.approve(plan_id, request))
     return f"/plans/{plan_id}"
 
 
-async def _reject(upstream: Upstream, plan_id: str, form: Form) -> str:
-    asked = RejectRequest(note=form.one("note"))
-    await upstream.ask(lambda one: one.reject(plan_id, asked))
+async def _reject(upstream: Upstream, plan_id: str, form: FormData) -> str:
+    request = RejectRequest(note=form.one("note"))
+    await upstream.ask(lambda client: client.reject(plan_id, request))
     return f"/plans/{plan_id}"
 
 
-async def _retire(upstream: Upstream, intent_id: str, _: Form) -> str:
-    await upstream.ask(lambda one: one.retire(intent_id))
+async def _retire(upstream: Upstream, intent_id: str, _: FormData) -> str:
+    await upstream.ask(lambda client: client.retire(intent_id))
     return f"/intents/{intent_id}"
 
 
-async def _cancel(upstream: Upstream, operation_id: str, _: Form) -> str:
-    await upstream.ask(lambda one: one.cancel(operation_id, CancelRequest()))
+async def _cancel(upstream: Upstream, operation_id: str, _: FormData) -> str:
+    await upstream.ask(lambda client: client.cancel(operation_id, CancelRequest()))
     return f"/operations/{operation_id}"
 
 
-async def _undo(upstream: Upstream, operation_id: str, _: Form) -> str:
-    answer = await upstream.ask(lambda one: one.undo(operation_id))
+async def _undo(upstream: Upstream, operation_id: str, _: FormData) -> str:
+    answer = await upstream.ask(lambda client: client.undo(operation_id))
     return f"/plans/{answer.plans[0].id}"
 
 
-async def _control(upstream: Upstream, _: str, form: Form) -> str:
+async def _control(upstream: Upstream, _: str, form: FormData) -> str:
     yes_no = {"yes": True, "no": False}
-    said = {name: form.one(name) or None for name in ("mode", "pinned_s")}
+    fields = {name: form.one(name) or None for name in ("mode", "pinned_s")}
     meant = {name: yes_no.get(form.one(name)) for name in ("paused", "pinned")}
-    asked = ControlRequest.model_validate({**said, **meant})
-    await upstream.ask(lambda one: one.set_control(asked))
+    request = ControlRequest.model_validate({**fields, **meant})
+    await upstream.ask(lambda client: client.set_control(request))
     return "/settings#controller"
 
 
@@ -212,7 +210,7 @@ control = acting(_control, _show_settings)
 async def prefer(request: Request) -> Response:
     """Choose a language or colours; they stay in the browser."""
     refuse_foreign(request)
-    form = Form(await form_of(request))
+    form = FormData(await form_of(request))
     back = form.one("back")
     response = see(back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/")
     for name, known in (("language", {"en", "zh"}), ("theme", {"dark", "light", "auto"})):

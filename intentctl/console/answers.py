@@ -1,4 +1,7 @@
-"""Questions about a plan, answered from what is known of it, each answer with its source; what is not known is said."""
+"""Questions about a plan, answered from what is known of it, each answer with its source.
+
+What is not known is said.
+"""
 
 import re
 from collections.abc import Callable
@@ -26,7 +29,7 @@ TIMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Fact:
     """What is known."""
 
     lines: tuple[str, ...]
@@ -48,24 +51,26 @@ SUGGESTIONS = (
 )
 
 
-async def answer(upstream: Upstream, plan: PlanDocument, question: str, made_id: str = "") -> Answer:
-    """What is known about a plan; ``made_id`` is the plan that was made to answer the question, if one was.
+async def answer(upstream: Upstream, plan: PlanDocument, question: str, made_id: str = "") -> Fact:
+    """What is known about a plan.
+
+    ``made_id`` is the plan that was made to answer the question, if one was.
 
     Raises:
         ServiceError: the service does not answer.
     """
-    said = question.lower()
-    if (factor := load_factor(said)) is not None:
-        frontiers = await upstream.recent(("frontiers", plan.id), 3600, lambda one: one.frontiers(plan.id))
+    lower = question.lower()
+    if (factor := load_factor(lower)) is not None:
+        frontiers = await upstream.recent(("frontiers", plan.id), 3600, lambda client: client.frontiers(plan.id))
         return under_load(frontiers, factor)
-    if known := _fact(said):
+    if known := _fact(lower):
         return known(plan)
     if wished := alternative(question):
         if not made_id:
             words = f"To compare, the same goals are planned once more with {wished}; the plan is kept in your name."
-            return Answer((words,), "nothing was planned yet", is_to_be_planned=True)
-        return _compared(plan, await upstream.ask(lambda one: one.saved_plan(made_id)), wished)
-    return Answer(
+            return Fact((words,), "nothing was planned yet", is_to_be_planned=True)
+        return _compared(plan, await upstream.ask(lambda client: client.saved_plan(made_id)), wished)
+    return Fact(
         (
             "That is not known from this plan. What can be answered: "
             + " ".join(SUGGESTIONS)
@@ -75,51 +80,49 @@ async def answer(upstream: Upstream, plan: PlanDocument, question: str, made_id:
     )
 
 
-def _fact(said: str) -> Callable[[PlanDocument], Answer] | None:
+def _fact(text: str) -> Callable[[PlanDocument], Fact] | None:
     """What answers a question from the plan itself."""
-    return next((known for pattern, known in _FACTS if re.search(pattern, said)), None)
+    return next((known for pattern, known in _FACTS if re.search(pattern, text)), None)
 
 
-def load_factor(said: str) -> float | None:
+def load_factor(text: str) -> float | None:
     """By how much the load is to grow in a question; None: it is not about that."""
-    if not re.search(r"load|traffic|rate|requests|负载|流量|请求", said):
+    if not re.search(r"load|traffic|rate|requests|负载|流量|请求", text):
         return None
-    if found := re.search(r"(?:x|×|\*)\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:x|×|times|倍)", said):
+    if found := re.search(r"(?:x|×|\*)\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:x|×|times|倍)", text):
         return float(found[1] or found[2])
-    if found := re.search(r"(\d+(?:\.\d+)?)\s*%", said):
-        sign = -1 if re.search(r"less|drop|fall|down|减少|下降", said) else 1
+    if found := re.search(r"(\d+(?:\.\d+)?)\s*%", text):
+        sign = -1 if re.search(r"less|drop|fall|down|减少|下降", text) else 1
         return max(0.0, 1 + sign * float(found[1]) / 100)
-    return next((factor for word, factor in TIMES.items() if word in said), None)
+    return next((factor for word, factor in TIMES.items() if word in text), None)
 
 
-def alternative(said: str) -> str | None:
+def alternative(text: str) -> str | None:
     """What was asked for instead in "why not X?"; None: nothing was."""
     found = re.search(
         r"(?:why not|instead of|为什么不用|为什么不|为何不)\s*(?:use |run |on |with |the |an? )*([\w .,:@>\[\]-]+)",
-        said,
+        text,
         re.IGNORECASE,
     )
     return found[1].strip(" .?？") or None if found else None
 
 
-def under_load(frontiers: FrontiersDocument, factor: float) -> Answer:
+def under_load(frontiers: FrontiersDocument, factor: float) -> Fact:
     """What each of the compared topologies does at so many times the rate."""
     rate = frontiers.rate_rps * factor
     lines = [f"At {factor:g} times the planned load, {rate:.3g} requests/s:"]
-    lines += [f"{one.label} {one.topology}: {_at(one, rate)}" for one in frontiers.curves]
-    return Answer(tuple(lines), "predicted P99 latencies against the rate (GET /v1/plans/…/frontiers)")
+    lines += [f"{curve.label} {curve.topology}: {_at(curve, rate)}" for curve in frontiers.curves]
+    return Fact(tuple(lines), "predicted P99 latencies against the rate (GET /v1/plans/…/frontiers)")
 
 
 def _at(curve: FrontierDocument, rate: float) -> str:
     if rate >= curve.saturation_rps:
         return f"overloaded, it sustains {curve.saturation_rps:.3g} requests/s"
-    place = next((place for place, one in enumerate(curve.rates_rps) if one >= rate), None)
+    place = next((place for place, rate_rps in enumerate(curve.rates_rps) if rate_rps >= rate), None)
     if place is None:
         return f"not drawn that far; it sustains {curve.saturation_rps:.3g} requests/s"
     ttft_s, tpot_s = curve.ttft_s[place], curve.tpot_s[place]
-    return (
-        f"P99 TTFT {seconds(ttft_s)}, P99 TPOT {seconds(tpot_s)} (at {curve.rates_rps[place]:.3g} requests/s)"
-    )
+    return f"P99 TTFT {seconds(ttft_s)}, P99 TPOT {seconds(tpot_s)} (at {curve.rates_rps[place]:.3g} requests/s)"
 
 
 async def planned_instead(upstream: Upstream, plan: PlanDocument, question: str) -> str:
@@ -128,11 +131,11 @@ async def planned_instead(upstream: Upstream, plan: PlanDocument, question: str)
     Raises:
         ServiceError: there is none; or the service does not answer.
     """
-    said, wished = question.lower(), alternative(question)
-    if wished is None or load_factor(said) is not None or _fact(said):
+    words, wished = question.lower(), alternative(question)
+    if wished is None or load_factor(words) is not None or _fact(words):
         return ""
     try:
-        return (await upstream.ask(lambda one: _planned_with(one, plan, wished))).id
+        return (await upstream.ask(lambda client: _planned_with(client, plan, wished))).id
     except ServiceError as error:
         if error.code in {Code.UNREACHABLE, Code.TIMED_OUT, Code.UNAUTHENTICATED}:
             raise
@@ -143,17 +146,17 @@ async def planned_instead(upstream: Upstream, plan: PlanDocument, question: str)
         raise ServiceError(error.code, f"With {wished} {why} (tried with {in_words(wished)!r})") from None
 
 
-def _compared(plan: PlanDocument, made: PlanDocument, wished: str) -> Answer:
+def _compared(plan: PlanDocument, made: PlanDocument, wished: str) -> Fact:
     """What another plan would do beside this one."""
     other = made.prediction
-    missed = [one.goal for one in made.margins if one.margin is None or one.margin < 0]
+    missed = [margin.goal for margin in made.margins if margin.margin is None or margin.margin < 0]
     verdict = f"It would miss {', '.join(missed)}." if missed else "It would hold the goals, too."
     lines = (
         f"{made.target.shape} {made.target.text}: {prediction(other)}",
         f"Planned is {plan.target.shape}: {prediction(plan.prediction)}",
         f"{verdict} {_dearer(plan, made)}".strip(),
     )
-    return Answer(lines, f"planned again with {in_words(wished)!r}", f"/plans/{made.id}")
+    return Fact(lines, f"planned again with {in_words(wished)!r}", f"/plans/{made.id}")
 
 
 def _dearer(plan: PlanDocument, other: PlanDocument) -> str:
@@ -172,10 +175,10 @@ def _planned_with(service: Client, plan: PlanDocument, wished: str) -> PlanDocum
     """
     intent = service.intent(plan.intent_id, plan.intent_version).intent
     changed = service.amend(intent, FollowUp(text=in_words(wished), mode="merge"))
-    asked = PlanRequest(intent=changed.intent, model=plan.model, window=plan.window)
-    answer = service.plan(asked)
+    request = PlanRequest(intent=changed.intent, model=plan.model, window=plan.window)
+    answer = service.plan(request)
     if not answer.plans:
-        question = next((one.text for one in answer.intent.questions), wished)
+        question = next((question.text for question in answer.intent.questions), wished)
         raise ServiceError(Code.CLARIFY, question)
     return answer.plans[0]
 
@@ -190,54 +193,52 @@ def in_words(wished: str) -> str:
     return f"only on {wished}"
 
 
-def _why(plan: PlanDocument) -> Answer:
-    return Answer((*plan.reasons, *plan.certificate), "the plan's reasons and certificate")
+def _why(plan: PlanDocument) -> Fact:
+    return Fact((*plan.reasons, *plan.certificate), "the plan's reasons and certificate")
 
 
-def _runner_up(plan: PlanDocument) -> Answer:
+def _runner_up(plan: PlanDocument) -> Fact:
     if plan.runner_up is None:
-        return Answer(("Nothing else that may be built holds the goals.",), "the plan has no runner-up")
+        return Fact(("Nothing else that may be built holds the goals.",), "the plan has no runner-up")
     other = plan.runner_up
-    return Answer(
+    return Fact(
         (f"{other.topology.shape} {other.topology.text}: {prediction(other.prediction)}", other.reason),
         "the plan's runner-up",
     )
 
 
-def _nothing(plan: PlanDocument) -> Answer:
+def _nothing(plan: PlanDocument) -> Fact:
     if plan.now is None or plan.now_prediction is None:
-        return Answer(("What runs now was not predicted for this plan.",), "the plan")
-    return Answer(
+        return Fact(("What runs now was not predicted for this plan.",), "the plan")
+    return Fact(
         (f"{plan.now.shape} {plan.now.text} goes on: {prediction(plan.now_prediction)}", *plan.reasons),
         "the plan's prediction of what runs",
     )
 
 
-def _switch(plan: PlanDocument) -> Answer:
+def _switch(plan: PlanDocument) -> Fact:
     from intentctl.render import switch, to_move
 
     if plan.switch is None:
-        return Answer(
+        return Fact(
             ("No switch is predicted: nothing would change, or what runs does not hold its load.",),
             "the plan",
         )
     moved = to_move(plan.bytes_to_move)
     lines = [switch(plan.switch), *([f"To move: {moved}."] if moved else ())]
-    return Answer(tuple(lines), "the plan's predicted switch")
+    return Fact(tuple(lines), "the plan's predicted switch")
 
 
-def _sure(plan: PlanDocument) -> Answer:
+def _sure(plan: PlanDocument) -> Fact:
     found = plan.prediction
-    simulated = (
-        f"; {', '.join(found.simulated)} come from a simulation of the load" if found.simulated else ""
-    )
-    return Answer(
+    simulated = f"; {', '.join(found.simulated)} come from a simulation of the load" if found.simulated else ""
+    return Fact(
         (f"Within {found.error_band:.0%}, from a profile that is {found.source}{simulated}.",),
         "the plan's error band (docs/benchmarks.md has how near predictions come)",
     )
 
 
-def _cost(plan: PlanDocument) -> Answer:
+def _cost(plan: PlanDocument) -> Fact:
     after = plan.prediction
     before = f", {plan.now_prediction.usd_per_hour:.2f} USD/h now" if plan.now_prediction else ""
     words = (
@@ -245,10 +246,10 @@ def _cost(plan: PlanDocument) -> Answer:
         if after.usd_per_hour
         else "Devices have no price in the deployment file"
     )
-    return Answer((f"{words}; {after.devices} devices.",), "the plan's prediction")
+    return Fact((f"{words}; {after.devices} devices.",), "the plan's prediction")
 
 
-_FACTS: tuple[tuple[str, Callable[[PlanDocument], Answer]], ...] = (
+_FACTS: tuple[tuple[str, Callable[[PlanDocument], Fact]], ...] = (
     (r"runner|second best|next best|alternative|第二|次优|备选", _runner_up),
     (r"do nothing|stay|leave it|keep what|不动|什么都不做|不切换", _nothing),
     (r"cost|price|usd|\$|cheap|expensive|多少钱|成本|费用", _cost),

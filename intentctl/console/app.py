@@ -1,4 +1,7 @@
-"""The console as a web application: its routes, who may see them, and what is said where something goes wrong."""
+"""The console as a web application.
+
+Its routes, who may see them, and what is said where something goes wrong.
+"""
 
 import logging
 from collections.abc import Callable
@@ -114,7 +117,7 @@ def create_app(client: Callable[[str | None], Client], hosts: list[str], *, is_l
 
 
 class Guarded:
-    """Puts on every answer what browsers are to allow its page, and knows the address of the browser meanwhile."""
+    """Adds the headers that limit what a page may do, and notes the browser's address."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -143,7 +146,7 @@ async def login_page(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """Sign somebody in with the key that they show."""
     refuse_foreign(request)
-    form = acts.Form(await form_of(request))
+    form = acts.FormData(await form_of(request))
     sessions = cast("Sessions", request.app.state.sessions)
     key = form.one("key").strip()
     upstream = sessions.upstream(key)

@@ -16,7 +16,7 @@ Points = Sequence[tuple[float, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """A moment that something happened in."""
 
     at_s: float
@@ -34,7 +34,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ChartSpec:
     """What is to be drawn."""
 
     title: str
@@ -42,7 +42,7 @@ class Question:
     lines: Sequence[tuple[str, Points]]
     begins_s: float
     ends_s: float
-    marks: Sequence[Mark] = ()
+    marks: Sequence[ChartMark] = ()
     band: Band | None = None
     bound: float | None = None
 
@@ -66,7 +66,7 @@ class Chart:
     top: float
     """The value at the upper edge; the lower one is 0."""
     ticks: tuple[tuple[float, str], ...]
-    marks: tuple[tuple[float, Mark], ...] = ()
+    marks: tuple[tuple[float, ChartMark], ...] = ()
     band: tuple[float, float, float] | None = None
     """Where it begins, its upper edge and its height."""
     bound: float | None = None
@@ -79,48 +79,48 @@ class Chart:
         return all(line.last is None for line in self.lines)
 
 
-def chart(asked: Question, zone: tzinfo) -> Chart:
+def chart(spec: ChartSpec, zone: tzinfo) -> Chart:
     """A chart with its scale, its clock times and a sentence that says what is seen."""
-    values = [value for _, points in asked.lines for _, value in points if value is not None]
-    beside = [asked.bound or 0.0, asked.band.high if asked.band else 0.0]
-    tallest = max([*values, *(one for one in beside if one <= 4 * max(values, default=one))], default=0.0)
+    values = [value for _, points in spec.lines for _, value in points if value is not None]
+    beside = [spec.bound or 0.0, spec.band.high if spec.band else 0.0]
+    tallest = max([*values, *(level for level in beside if level <= 4 * max(values, default=level))], default=0.0)
     top = rounded_up(tallest)
 
     def x(at_s: float) -> float:
-        return round((at_s - asked.begins_s) / (asked.ends_s - asked.begins_s) * WIDTH, 1)
+        return round((at_s - spec.begins_s) / (spec.ends_s - spec.begins_s) * WIDTH, 1)
 
     def y(value: float) -> float:
         return round(HEIGHT - min(value / top, 1.0) * HEIGHT, 1)
 
     band = None
-    if asked.band is not None and asked.band.low < top:
-        upper = y(asked.band.high)
-        band = (max(0.0, x(asked.band.since_s)), upper, round(max(1.5, y(asked.band.low) - upper), 1))
+    if spec.band is not None and spec.band.low < top:
+        upper = y(spec.band.high)
+        band = (max(0.0, x(spec.band.since_s)), upper, round(max(1.5, y(spec.band.low) - upper), 1))
     lines = tuple(
         Line(
             name,
             _path([(x(at_s), None if value is None else y(value)) for at_s, value in points]),
             _last(points),
         )
-        for name, points in asked.lines
+        for name, points in spec.lines
     )
-    seen = [mark for mark in asked.marks if asked.begins_s <= mark.at_s <= asked.ends_s]
+    seen = [mark for mark in spec.marks if spec.begins_s <= mark.at_s <= spec.ends_s]
     return Chart(
-        title=asked.title,
-        unit=asked.unit,
+        title=spec.title,
+        unit=spec.unit,
         lines=lines,
         top=top,
-        ticks=tuple((x(at_s), name) for at_s, name in clock_times(asked.begins_s, asked.ends_s, zone)),
+        ticks=tuple((x(at_s), name) for at_s, name in clock_times(spec.begins_s, spec.ends_s, zone)),
         marks=tuple((x(mark.at_s), mark) for mark in seen),
         band=band,
-        bound=y(asked.bound) if asked.bound is not None and asked.bound <= top else None,
-        bound_value=asked.bound,
-        summary=_summary(asked, lines),
+        bound=y(spec.bound) if spec.bound is not None and spec.bound <= top else None,
+        bound_value=spec.bound,
+        summary=_summary(spec, lines),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class BandPart:
     """A segment of the time ahead, as a part of a band 600 wide."""
 
     x: float
@@ -133,34 +133,32 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class TimelineBand:
     """The time ahead as a band, with its clock."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[BandPart, ...]
     ticks: tuple[tuple[float, str], ...]
 
 
-def ahead(segments: Sequence[SegmentDocument], zone: tzinfo) -> Ahead:
+def ahead(segments: Sequence[SegmentDocument], zone: tzinfo) -> TimelineBand:
     """The segments of one model, side by side. There is at least one."""
     begins_s, ends_s = segments[0].begins.timestamp(), segments[-1].ends.timestamp()
     scale = WIDTH / max(1.0, ends_s - begins_s)
-    shapes = dict.fromkeys(one.topology.text for one in segments if one.topology)
+    shapes = dict.fromkeys(segment.topology.text for segment in segments if segment.topology)
     hue_of = {shape: place % HUES for place, shape in enumerate(shapes)}
     stretches = tuple(
-        Stretch(
-            x=round((one.begins.timestamp() - begins_s) * scale, 1),
-            width=round((one.ends - one.begins).total_seconds() * scale, 1),
-            label=one.topology.shape if one.topology else "–",
-            hue=hue_of.get(one.topology.text, 0) if one.topology else 0,
-            is_held=one.infeasible is None,
-            changes=one.changes,
+        BandPart(
+            x=round((segment.begins.timestamp() - begins_s) * scale, 1),
+            width=round((segment.ends - segment.begins).total_seconds() * scale, 1),
+            label=segment.topology.shape if segment.topology else "–",
+            hue=hue_of.get(segment.topology.text, 0) if segment.topology else 0,
+            is_held=segment.infeasible is None,
+            changes=segment.changes,
         )
-        for one in segments
+        for segment in segments
     )
-    ticks = tuple(
-        (round((at - begins_s) * scale, 1), name) for at, name in clock_times(begins_s, ends_s, zone)
-    )
-    return Ahead(stretches, ticks)
+    ticks = tuple((round((at - begins_s) * scale, 1), name) for at, name in clock_times(begins_s, ends_s, zone))
+    return TimelineBand(stretches, ticks)
 
 
 def rounded_up(value: float) -> float:
@@ -175,7 +173,10 @@ def clock_times(begins_s: float, ends_s: float, zone: tzinfo) -> list[tuple[floa
     """Four to eight round clock times between two moments."""
     minutes = (ends_s - begins_s) / 60
     step = timedelta(
-        minutes=next((one for one in TICKS_MIN if minutes / one <= 7), math.ceil(minutes / 1440 / 7) * 1440)
+        minutes=next(
+            (step_min for step_min in TICKS_MIN if minutes / step_min <= 7),
+            math.ceil(minutes / 1440 / 7) * 1440,
+        )
     )
     begins = datetime.fromtimestamp(begins_s, zone)
     moment = begins.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -204,7 +205,7 @@ def _last(points: Points) -> float | None:
     return next((value for _, value in reversed(points) if value is not None), None)
 
 
-def _summary(asked: Question, lines: Sequence[Line]) -> str:
+def _summary(spec: ChartSpec, lines: Sequence[Line]) -> str:
     """For those who cannot see it."""
-    said = [f"{line.name} {'unknown' if line.last is None else format(line.last, '.3g')}" for line in lines]
-    return f"{asked.title} ({asked.unit}), last: {', '.join(said)}"
+    parts = [f"{line.name} {'unknown' if line.last is None else format(line.last, '.3g')}" for line in lines]
+    return f"{spec.title} ({spec.unit}), last: {', '.join(parts)}"

@@ -1,4 +1,7 @@
-"""The cluster as a picture: nodes, their devices, and what lies on each: stage, layers, precision. Pure."""
+"""The cluster as a picture: nodes, their devices, and what lies on each: stage, layers, precision.
+
+Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +64,10 @@ def picture(
     topologies: Mapping[str, Sequence[TopologyDocument]],
     out: Mapping[int, str] = MappingProxyType({}),
 ) -> tuple[Row, ...]:
-    """Nodes with what each device holds of the pipelines of each model, and why it is ``out``. Without an inventory: nothing."""
+    """Nodes with what each device holds of the pipelines of each model, and why it is ``out``.
+
+    Without an inventory: nothing.
+    """
     uses = {
         index: use
         for model, pipelines in topologies.items()
@@ -73,9 +79,7 @@ def picture(
             node.name,
             node.link,
             tuple(
-                Device(
-                    gpu.index, gpu.kind, gpu.memory_bytes / 1e9, uses.get(gpu.index), out.get(gpu.index, "")
-                )
+                Device(gpu.index, gpu.kind, gpu.memory_bytes / 1e9, uses.get(gpu.index), out.get(gpu.index, ""))
                 for gpu in node.gpus
             ),
         )

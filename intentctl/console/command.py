@@ -12,14 +12,12 @@ USUAL = "http://127.0.0.1:8642"
 PORT = 8643
 
 
-def _network(said: str) -> str:
-    return str(ip_network(said, strict=False))
+def _network(text: str) -> str:
+    return str(ip_network(text, strict=False))
 
 
 def console(
-    server: Annotated[
-        str, typer.Option("--server", help="Address of the service.", envvar="INTENTCTL_SERVER")
-    ] = USUAL,
+    server: Annotated[str, typer.Option("--server", help="Address of the service.", envvar="INTENTCTL_SERVER")] = USUAL,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="0 lets the system choose.", min=0, max=65535)] = PORT,
     public_host: Annotated[
@@ -31,9 +29,7 @@ def console(
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        typer.Option(
-            "--proxy", help="Network of a proxy whose X-Forwarded-* count; repeatable.", parser=_network
-        ),
+        typer.Option("--proxy", help="Network of a proxy whose X-Forwarded-* count; repeatable.", parser=_network),
     ] = None,
 ) -> None:
     """Serve the ops console and print its address. People sign in with their own keys."""
@@ -41,7 +37,7 @@ def console(
 
     from intentctl.client import Client
     from intentctl.console.app import create_app
-    from intentctl.console.server import Server
+    from intentctl.console.server import WebServer
     from intentctl.credentials import say_if_clear
 
     is_local = is_loopback(host)
@@ -66,7 +62,7 @@ def console(
         print(f"http://{shown}:{listener.getsockname()[1]}", flush=True)
 
     with listener:
-        Server(app, announce).run(sockets=[listener])
+        WebServer(app, announce).run(sockets=[listener])
 
 
 def _names(public: list[str] | None, *, is_local: bool) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from intent.models import Outcome
 from intentctl.client import Client
 from intentctl.console import charts
-from intentctl.console.charts import Band, Chart, Mark, Question
+from intentctl.console.charts import Band, Chart, ChartMark, ChartSpec
 from intentctl.console.cluster import Row, inventory_of, picture
 from intentctl.console.upstream import Upstream
 from intentctl.console.view import zone_of
@@ -40,13 +40,17 @@ class Now:
     @property
     def active(self) -> tuple[docs.PromiseDocument, ...]:
         """What is promised now."""
-        return tuple(one for one in self.promises if one.state == "active")
+        return tuple(promise for promise in self.promises if promise.state == "active")
 
     @property
     def broken(self) -> tuple[docs.AttainmentDocument, ...]:
         """Goals that were missed too often in the hours that the report is of."""
-        active = {one.intent_id for one in self.active}
-        return tuple(one for one in self.report.attainment if is_broken(one) and one.intent_id in active)
+        active = {promise.intent_id for promise in self.active}
+        return tuple(
+            attainment
+            for attainment in self.report.attainment
+            if is_broken(attainment) and attainment.intent_id in active
+        )
 
     @property
     def last(self) -> docs.OperationDocument | None:
@@ -56,12 +60,12 @@ class Now:
     @property
     def under_way(self) -> tuple[docs.OperationDocument, ...]:
         """Switches that have not ended."""
-        return tuple(one for one in self.operations if not one.done)
+        return tuple(operation for operation in self.operations if not operation.done)
 
 
-def is_broken(one: docs.AttainmentDocument) -> bool:
+def is_broken(attainment: docs.AttainmentDocument) -> bool:
     """Whether a goal was met less often than it has to be."""
-    return one.share is not None and one.share < one.needed
+    return attainment.share is not None and attainment.share < attainment.needed
 
 
 async def now(upstream: Upstream) -> Now:
@@ -74,27 +78,25 @@ async def now(upstream: Upstream) -> Now:
         upstream.recent(("models",), FRESH_S, Client.models),
         upstream.recent(("control",), FRESH_S, Client.control),
         upstream.recent(("promises",), LONG_S, Client.promises),
-        upstream.recent(("report", 1.0), 2 * FRESH_S, lambda one: one.report(docs.ReportQuery(hours=1))),
-        upstream.recent(
-            ("operations",), LONG_S, lambda one: one.operations(docs.OperationsRequest(limit=20))
-        ),
+        upstream.recent(("report", 1.0), 2 * FRESH_S, lambda client: client.report(docs.ReportQuery(hours=1))),
+        upstream.recent(("operations",), LONG_S, lambda client: client.operations(docs.OperationsRequest(limit=20))),
     )
     return Now(models.models, control, promised.promises, report, operations.operations)
 
 
 async def ahead(upstream: Upstream, hours: float) -> docs.AgendaDocument:
     """The time ahead with what is promised."""
-    return await upstream.recent(
-        ("agenda", hours), LONG_S, lambda one: one.agenda(docs.AgendaQuery(hours=hours))
-    )
+    return await upstream.recent(("agenda", hours), LONG_S, lambda client: client.agenda(docs.AgendaQuery(hours=hours)))
 
 
 async def next_change(upstream: Upstream) -> docs.SegmentDocument | None:
     """The next segment that a switch leads into; None: there is none in a day."""
     agenda = await ahead(upstream, 24)
     at_s = time.time()
-    changing = [one for one in agenda.segments if one.switch_begins and one.switch_begins.timestamp() > at_s]
-    return min(changing, key=lambda one: one.begins, default=None)
+    changing = [
+        segment for segment in agenda.segments if segment.switch_begins and segment.switch_begins.timestamp() > at_s
+    ]
+    return min(changing, key=lambda segment: segment.begins, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,9 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
         now(upstream), upstream.recent(("load",), FRESH_S, Client.load), next_change(upstream)
     )
     recent = await upstream.recent(
-        ("recent", 15.0), FRESH_S, lambda one: one.recent_load(docs.RecentQuery(seconds=RECENT_S, step_s=15))
+        ("recent", 15.0),
+        FRESH_S,
+        lambda client: client.recent_load(docs.RecentQuery(seconds=RECENT_S, step_s=15)),
     )
     plans = await _plans_of(upstream, stands.operations)
     views = tuple(
@@ -134,39 +138,37 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
             state,
             _of_model(loads, state.model),
             _charts(
-                next((one for one in recent.models if one.model == state.model), None),
-                [one for one in stands.operations if one.model == state.model],
+                next((model for model in recent.models if model.model == state.model), None),
+                [operation for operation in stands.operations if operation.model == state.model],
                 plans,
                 timezone,
             ),
         )
         for state in stands.models
     )
-    out = {device: why for one in stands.models for device, why in one.out.items()}
-    runs = {one.model: [one.topology] for one in stands.models}
+    out = {device: why for model in stands.models for device, why in model.out.items()}
+    runs = {model.model: [model.topology] for model in stands.models}
     cluster = picture(inventory_of(stands.models), runs, out)
     return Overview(stands, cluster, views, coming)
 
 
 def _of_model(loads: docs.LoadsDocument, model: str) -> docs.ObservedDocument | None:
-    return next((one for one in loads.models if one.model == model), None)
+    return next((observed for observed in loads.models if observed.model == model), None)
 
 
-async def _plans_of(
-    upstream: Upstream, operations: Sequence[docs.OperationDocument]
-) -> dict[str, docs.PlanDocument]:
+async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocument]) -> dict[str, docs.PlanDocument]:
     """The plans of the newest operation of each model, by operation."""
     newest = dict[str | None, docs.OperationDocument]()
-    for one in operations:
-        if one.result is not None:
-            newest.setdefault(one.model, one)
-    found = await asyncio.gather(*(saved_plan(upstream, one.plan_id) for one in newest.values()))
+    for operation in operations:
+        if operation.result is not None:
+            newest.setdefault(operation.model, operation)
+    found = await asyncio.gather(*(saved_plan(upstream, operation.plan_id) for operation in newest.values()))
     return {operation.id: plan for operation, plan in zip(newest.values(), found, strict=True)}
 
 
 async def saved_plan(upstream: Upstream, plan_id: str) -> docs.PlanDocument:
     """A plan; it never changes."""
-    return await upstream.recent(("plan", plan_id), 3600, lambda one: one.saved_plan(plan_id))
+    return await upstream.recent(("plan", plan_id), 3600, lambda client: client.saved_plan(plan_id))
 
 
 def _charts(
@@ -180,9 +182,9 @@ def _charts(
         return ()
     ends_s = time.time()
     moments = recent.moments
-    marks = [Mark(one.phases[0].at, one.id, f"/operations/{one.id}") for one in operations]
-    plan = next((plans[one.id] for one in operations if one.id in plans), None)
-    since_s = next((one.phases[-1].at for one in operations if one.id in plans), 0.0)
+    marks = [ChartMark(operation.phases[0].at, operation.id, f"/operations/{operation.id}") for operation in operations]
+    plan = next((plans[operation.id] for operation in operations if operation.id in plans), None)
+    since_s = next((operation.phases[-1].at for operation in operations if operation.id in plans), 0.0)
 
     def band(name: str) -> Band | None:
         if plan is None or (value := getattr(plan.prediction, name).get("p99")) is None:
@@ -190,18 +192,18 @@ def _charts(
         wide = plan.prediction.error_band
         return Band(since_s, value * max(0.0, 1 - wide) * 1000, value * (1 + wide) * 1000)
 
-    def latency(title: str, name: str) -> Question:
+    def latency(title: str, name: str) -> ChartSpec:
         values = {
             which: [
-                (one.begins_s + recent.step_s / 2, _ms(getattr(getattr(one, name), which))) for one in moments
+                (moment.begins_s + recent.step_s / 2, _ms(getattr(getattr(moment, name), which))) for moment in moments
             ]
             for which in ("p50", "p99")
         }
-        return Question(title, "ms", [("P50", values["p50"]), ("P99", values["p99"])], 0, 0, band=band(name))
+        return ChartSpec(title, "ms", [("P50", values["p50"]), ("P99", values["p99"])], 0, 0, band=band(name))
 
-    def count(title: str, unit: str, name: str) -> Question:
-        points = [(one.begins_s + recent.step_s / 2, getattr(one, name)) for one in moments]
-        return Question(title, unit, [(unit, points)], 0, 0)
+    def count(title: str, unit: str, name: str) -> ChartSpec:
+        points = [(moment.begins_s + recent.step_s / 2, getattr(moment, name)) for moment in moments]
+        return ChartSpec(title, unit, [(unit, points)], 0, 0)
 
     questions = (
         latency("TTFT", "ttft_s"),
@@ -209,8 +211,8 @@ def _charts(
         count("Requests", "requests/s", "rate_rps"),
         count("Tokens", "tokens/s", "tokens_s"),
     )
-    placed = (replace(one, begins_s=ends_s - RECENT_S, ends_s=ends_s, marks=marks) for one in questions)
-    return tuple(charts.chart(one, zone_of(timezone)) for one in placed)
+    placed = (replace(question, begins_s=ends_s - RECENT_S, ends_s=ends_s, marks=marks) for question in questions)
+    return tuple(charts.chart(spec, zone_of(timezone)) for spec in placed)
 
 
 def _ms(value: float | None) -> float | None:
@@ -248,7 +250,7 @@ class PlanView:
     @property
     def title(self) -> str:
         """From what to what."""
-        shapes = [one.shape for one in (self.plan.now, self.plan.target) if one]
+        shapes = [topology.shape for topology in (self.plan.now, self.plan.target) if topology]
         return " → ".join(shapes) if self.plan.changes else shapes[-1]
 
 
@@ -260,14 +262,16 @@ async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:
     """
     plan, standing, stands = await asyncio.gather(
         saved_plan(upstream, plan_id),
-        upstream.recent(("standing", plan_id), FRESH_S, lambda one: one.standing(plan_id)),
+        upstream.recent(("standing", plan_id), FRESH_S, lambda client: client.standing(plan_id)),
         now(upstream),
     )
     inventory = inventory_of(stands.models)
     applied = standing.applied_by
     done = await operation_of(upstream, applied) if applied else None
     others = (
-        one for one in stands.operations if one.model == plan.model and one.plan_id != plan.id and one.result
+        operation
+        for operation in stands.operations
+        if operation.model == plan.model and operation.plan_id != plan.id and operation.result
     )
     return PlanView(
         plan,
@@ -275,22 +279,20 @@ async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:
         picture(_seen(inventory, plan), {plan.model: [plan.now] if plan.now else []}),
         picture(_seen(inventory, plan), {plan.model: [plan.target, *plan.replicas]}),
         done,
-        next((one for one in stands.promises if one.intent_id == plan.intent_id), None),
+        next((promise for promise in stands.promises if promise.intent_id == plan.intent_id), None),
         next(others, None),
     )
 
 
 def _seen(inventory: Sequence[docs.NodeDocument], plan: docs.PlanDocument) -> Sequence[docs.NodeDocument]:
     """The nodes that the plan's model may use."""
-    used = {device for one in (plan.now, plan.target, *plan.replicas) if one for device in one.devices}
+    used = {device for replica in (plan.now, plan.target, *plan.replicas) if replica for device in replica.devices}
     return [node for node in inventory if used & {gpu.index for gpu in node.gpus}] or inventory
 
 
 async def operation_of(upstream: Upstream, operation_id: str) -> docs.OperationDocument:
     """An operation as it was last told."""
-    return await upstream.recent(
-        ("operation", operation_id), UNDER_WAY, lambda one: one.operation(operation_id)
-    )
+    return await upstream.recent(("operation", operation_id), UNDER_WAY, lambda client: client.operation(operation_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,17 +315,15 @@ async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -
     """
     operation, report = await asyncio.gather(
         operation_of(upstream, operation_id),
-        upstream.recent(("report", WEEK_H), LONG_S, lambda one: one.report(docs.ReportQuery(hours=WEEK_H))),
+        upstream.recent(("report", WEEK_H), LONG_S, lambda client: client.report(docs.ReportQuery(hours=WEEK_H))),
     )
     mine = await _around(upstream, operation)
     undo = None
     if operation.done:
-        undo = await upstream.recent(
-            ("undoable", operation_id), LONG_S, lambda one: one.undoable(operation_id)
-        )
+        undo = await upstream.recent(("undoable", operation_id), LONG_S, lambda client: client.undoable(operation_id))
     return OperationView(
         operation,
-        next((one for one in report.switches if one.operation == operation_id), None),
+        next((switch for switch in report.switches if switch.operation == operation_id), None),
         undo,
         _switch_charts(mine, operation, timezone),
         time.time(),
@@ -335,14 +335,14 @@ async def _around(upstream: Upstream, operation: docs.OperationDocument) -> docs
     ago_s = time.time() - operation.phases[0].at + AROUND_S
     if ago_s > RECENT_S:
         return None
-    asked = docs.RecentQuery(seconds=max(AROUND_S, ago_s), step_s=1)
-    recent = await upstream.recent(("around", operation.id), UNDER_WAY, lambda one: one.recent_load(asked))
-    return next((one for one in recent.models if one.model == operation.model), None)
+    query = docs.RecentQuery(seconds=max(AROUND_S, ago_s), step_s=1)
+    recent = await upstream.recent(("around", operation.id), UNDER_WAY, lambda client: client.recent_load(query))
+    return next((model for model in recent.models if model.model == operation.model), None)
 
 
 def _known(moments: Sequence[docs.MomentDocument], name: str) -> list[tuple[float, float | None]]:
     """What the looks saw; between two of them nothing is known, and the line goes on."""
-    found = ((one.begins_s + 0.5, getattr(one, name)) for one in moments)
+    found = ((moment.begins_s + 0.5, getattr(moment, name)) for moment in moments)
     return [(at_s, value) for at_s, value in found if value is not None]
 
 
@@ -355,13 +355,13 @@ def _switch_charts(
         return ()
     ends_s = min(time.time(), ended_s + AROUND_S) if operation.done else time.time()
     begins_s = begun_s - AROUND_S
-    marks = [Mark(one.at, one.phase.value, "") for one in operation.phases]
-    seen = [one for one in recent.moments if begins_s - 1 <= one.begins_s <= ends_s]
+    marks = [ChartMark(phase.at, phase.phase.value, "") for phase in operation.phases]
+    seen = [moment for moment in recent.moments if begins_s - 1 <= moment.begins_s <= ends_s]
     questions = (
-        Question(title, unit, [(unit, _known(seen, name))], begins_s, ends_s, marks)
+        ChartSpec(title, unit, [(unit, _known(seen, name))], begins_s, ends_s, marks)
         for title, unit, name in (("Tokens", "tokens/s", "tokens_s"), ("Streams", "streams", "streams"))
     )
-    return tuple(charts.chart(one, zone_of(timezone)) for one in questions)
+    return tuple(charts.chart(question, zone_of(timezone)) for question in questions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,8 +393,8 @@ async def thread(upstream: Upstream, intent_id: str) -> Thread:
         ServiceError: there is none, or the service does not answer.
     """
     latest, plans, promised = await asyncio.gather(
-        upstream.ask(lambda one: one.intent(intent_id)),
-        upstream.ask(lambda one: one.plans(docs.PlansRequest(limit=50, intent=intent_id))),
+        upstream.ask(lambda client: client.intent(intent_id)),
+        upstream.ask(lambda client: client.plans(docs.PlansRequest(limit=50, intent=intent_id))),
         upstream.recent(("promises",), LONG_S, Client.promises),
     )
     earlier = [await version_of(upstream, intent_id, number) for number in range(1, latest.version)]
@@ -402,19 +402,17 @@ async def thread(upstream: Upstream, intent_id: str) -> Thread:
     for plan in plans.plans:
         if plan.intent_version in {None, latest.version}:
             current.setdefault(plan.model, plan)
-    promise = next((one for one in promised.promises if one.intent_id == intent_id), None)
+    promise = next((promise for promise in promised.promises if promise.intent_id == intent_id), None)
     return Thread((*earlier, latest), tuple(current.values()), len(plans.plans) - len(current), promise)
 
 
 async def version_of(upstream: Upstream, intent_id: str, number: int) -> docs.VersionDocument:
     """An earlier version of an intent; it never changes."""
-    return await upstream.recent(
-        ("version", intent_id, number), 3600, lambda one: one.intent(intent_id, number)
-    )
+    return await upstream.recent(("version", intent_id, number), 3600, lambda client: client.intent(intent_id, number))
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ConversationThread:
     """An intent in the list of conversations."""
 
     version: docs.VersionDocument
@@ -422,21 +420,23 @@ class Said:
     promise: docs.PromiseDocument | None
 
 
-async def talk(upstream: Upstream, after: str | None) -> tuple[tuple[Said, ...], str | None]:
+async def talk(upstream: Upstream, after: str | None) -> tuple[tuple[ConversationThread, ...], str | None]:
     """What was said lately, the newest last, and where the older ones begin.
 
     Raises:
         ServiceError: the service refused, or does not answer.
     """
     intents, plans, promised = await asyncio.gather(
-        upstream.ask(lambda one: one.intents(docs.PageRequest(limit=15, after=after))),
-        upstream.recent(("plans",), FRESH_S, lambda one: one.plans(docs.PlansRequest(limit=100))),
+        upstream.ask(lambda client: client.intents(docs.PageRequest(limit=15, after=after))),
+        upstream.recent(("plans",), FRESH_S, lambda client: client.plans(docs.PlansRequest(limit=100))),
         upstream.recent(("promises",), LONG_S, Client.promises),
     )
-    plan_of = {one.intent_id: one for one in reversed(plans.plans)}
-    promise_of = {one.intent_id: one for one in promised.promises}
-    said = [Said(one, plan_of.get(one.id), promise_of.get(one.id)) for one in intents.intents]
-    return tuple(reversed(said)), intents.next
+    plan_of = {plan.intent_id: plan for plan in reversed(plans.plans)}
+    promise_of = {promise.intent_id: promise for promise in promised.promises}
+    threads = [
+        ConversationThread(intent, plan_of.get(intent.id), promise_of.get(intent.id)) for intent in intents.intents
+    ]
+    return tuple(reversed(threads)), intents.next
 
 
 async def band(upstream: Upstream, intent_id: str, *, is_active: bool) -> docs.AgendaDocument | str:
@@ -447,7 +447,7 @@ async def band(upstream: Upstream, intent_id: str, *, is_active: bool) -> docs.A
         return await upstream.recent(
             ("preview", intent_id),
             LONG_S,
-            lambda one: one.agenda(docs.AgendaRequest(intent_id=intent_id, hours=24)),
+            lambda client: client.agenda(docs.AgendaRequest(intent_id=intent_id, hours=24)),
         )
     except ServiceError as error:
         return str(error)

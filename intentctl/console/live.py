@@ -28,9 +28,7 @@ async def live(request: Request) -> Response:
         mine = request.app.state.unlocked or signed_in(request, is_click=False)
         return mine is not here.session
 
-    return StreamingResponse(
-        _told(here.session.upstream, is_over), media_type="text/event-stream", headers=headers
-    )
+    return StreamingResponse(_told(here.session.upstream, is_over), media_type="text/event-stream", headers=headers)
 
 
 async def _told(upstream: Upstream, is_over: Callable[[], bool]) -> AsyncIterator[str]:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from intentctl import explain as explained
 from intentctl.client import Client
 from intentctl.console import answers, facts, slash
-from intentctl.console.answers import Answer
+from intentctl.console.answers import Fact
 from intentctl.console.visit import Visit, visit
 from intentctl.keeping import NOT_NOW
 from service import documents as docs
@@ -26,17 +26,13 @@ DAY_H = 24.0
 async def overview(request: Request) -> Response:
     """What runs, whether the promises are kept, what comes: the first page."""
     here = await visit(request)
-    return await here.page(
-        "overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone)
-    )
+    return await here.page("overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone))
 
 
 async def overview_part(request: Request) -> Response:
     """The part of it that changes."""
     here = await visit(request)
-    return here.part(
-        "parts/overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone)
-    )
+    return here.part("parts/overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone))
 
 
 async def strip_part(request: Request) -> Response:
@@ -52,8 +48,8 @@ async def talk(request: Request) -> Response:
 
 async def show_talk(here: Visit, text: str = "", status: int = 200) -> Response:
     """The list of conversations; ``text`` is what was said and could not be taken."""
-    said, older = await facts.talk(here.session.upstream, here.given("after") or None)
-    return await here.page("talk.html", status, said=said, older=older, text=text)
+    threads, older = await facts.talk(here.session.upstream, here.given("after") or None)
+    return await here.page("talk.html", status, said=threads, older=older, text=text)
 
 
 async def intent(request: Request) -> Response:
@@ -77,7 +73,7 @@ async def intent_part(request: Request) -> Response:
 
 
 async def _views(here: Visit, ids: list[str]) -> list[facts.PlanView]:
-    return list(await asyncio.gather(*(facts.plan_view(here.session.upstream, one) for one in ids)))
+    return list(await asyncio.gather(*(facts.plan_view(here.session.upstream, plan_id) for plan_id in ids)))
 
 
 async def plan(request: Request) -> Response:
@@ -90,7 +86,7 @@ async def show_plan(here: Visit, plan_id: str, status: int = 200) -> Response:
     upstream = here.session.upstream
     card = await facts.plan_view(upstream, plan_id)
     question = here.given("ask")[:500]
-    found: Answer | None = None
+    found: Fact | None = None
     if question:
         found = await answers.answer(upstream, card.plan, question, here.given("with"))
     return await here.page(
@@ -117,7 +113,7 @@ async def band_part(request: Request) -> Response:
     upstream = here.session.upstream
     promised = await upstream.recent(("promises",), facts.LONG_S, Client.promises)
     intent_id = request.path_params["id"]
-    is_active = any(one.intent_id == intent_id and one.state == "active" for one in promised.promises)
+    is_active = any(promise.intent_id == intent_id and promise.state == "active" for promise in promised.promises)
     if not is_active and not here.session.may(Right.SAY):
         return here.part("parts/band.html", agenda=None, why="")
     found = await facts.band(upstream, intent_id, is_active=is_active)
@@ -160,7 +156,7 @@ def _hours(here: Visit, usual: float, most: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """Something that was done, in the history."""
 
     at_s: float
@@ -172,38 +168,45 @@ class Entry:
 async def history(request: Request) -> Response:
     """What was said, approved and switched, the newest first."""
     here = await visit(request)
-    chosen = [one for one in KINDS if one == here.given("kind")] or list(KINDS)
+    chosen = [kind for kind in KINDS if kind == here.given("kind")] or list(KINDS)
     entries, older = await _entries(here, chosen)
     link = f"/history?{urlencode({'kind': chosen[0], 'after': older})}" if older and len(chosen) == 1 else ""
     return await here.page("history.html", entries=entries, kind=here.given("kind"), kinds=KINDS, older=link)
 
 
-async def _entries(here: Visit, kinds: list[Kind]) -> tuple[list[Entry], str | None]:
+async def _entries(here: Visit, kinds: list[Kind]) -> tuple[list[HistoryEntry], str | None]:
     """Of some kinds, the newest first; with one kind alone, where the older ones begin."""
     upstream, after = here.session.upstream, (here.given("after") or None) if len(kinds) == 1 else None
-    found, older = list[Entry](), None
+    found, older = list[HistoryEntry](), None
     if "intents" in kinds:
-        intents = await upstream.ask(lambda one: one.intents(docs.PageRequest(limit=50, after=after)))
-        found += [Entry(one.created_s, "intents", f"/intents/{one.id}", one) for one in intents.intents]
+        intents = await upstream.ask(lambda client: client.intents(docs.PageRequest(limit=50, after=after)))
+        found += [
+            HistoryEntry(intent.created_s, "intents", f"/intents/{intent.id}", intent) for intent in intents.intents
+        ]
         older = intents.next
     if "approvals" in kinds:
-        approvals = await upstream.ask(lambda one: one.approvals(docs.PageRequest(limit=50, after=after)))
-        found += [Entry(one.at_s, "approvals", f"/plans/{one.plan_id}", one) for one in approvals.approvals]
+        approvals = await upstream.ask(lambda client: client.approvals(docs.PageRequest(limit=50, after=after)))
+        found += [
+            HistoryEntry(approval.at_s, "approvals", f"/plans/{approval.plan_id}", approval)
+            for approval in approvals.approvals
+        ]
         older = approvals.next
     if "switches" in kinds:
-        asked = docs.OperationsRequest(limit=50, after=after)
-        switches = await upstream.ask(lambda one: one.operations(asked))
+        request = docs.OperationsRequest(limit=50, after=after)
+        switches = await upstream.ask(lambda client: client.operations(request))
         found += [
-            Entry(one.phases[0].at, "switches", f"/operations/{one.id}", one) for one in switches.operations
+            HistoryEntry(operation.phases[0].at, "switches", f"/operations/{operation.id}", operation)
+            for operation in switches.operations
         ]
         older = switches.next
     if "verdicts" in kinds:
-        report = await upstream.recent(
-            ("report", 744.0), 60, lambda one: one.report(docs.ReportQuery(hours=744))
-        )
-        judged = [one for one in report.switches if one.verdict is not None]
-        found += [Entry(one.at_s, "verdicts", f"/operations/{one.operation}", one) for one in judged[-50:]]
-    return sorted(found, key=lambda one: -one.at_s), older if len(kinds) == 1 else None
+        report = await upstream.recent(("report", 744.0), 60, lambda client: client.report(docs.ReportQuery(hours=744)))
+        judged = [switch for switch in report.switches if switch.verdict is not None]
+        found += [
+            HistoryEntry(outcome.at_s, "verdicts", f"/operations/{outcome.operation}", outcome)
+            for outcome in judged[-50:]
+        ]
+    return sorted(found, key=lambda entry: -entry.at_s), older if len(kinds) == 1 else None
 
 
 async def report(request: Request) -> Response:
@@ -211,7 +214,7 @@ async def report(request: Request) -> Response:
     here = await visit(request)
     hours = _hours(here, DAY_H, 24 * 366)
     found = await here.session.upstream.recent(
-        ("report", hours), 10, lambda one: one.report(docs.ReportQuery(hours=hours))
+        ("report", hours), 10, lambda client: client.report(docs.ReportQuery(hours=hours))
     )
     return await here.page("report.html", report=found, hours=hours)
 
@@ -222,10 +225,10 @@ async def audit(request: Request) -> Response:
     if not here.session.may(Right.AUDIT):
         return await here.page("audit.html", found=None, verdict=None, act="")
     before, act = here.given("before"), here.given("act")[:64]
-    asked = docs.AuditPage(
+    page = docs.AuditPage(
         before=int(before) if before.isdecimal() and 0 < int(before) < 2**53 else None, act=act or None
     )
-    found = await here.session.upstream.ask(lambda one: one.audit(asked))
+    found = await here.session.upstream.ask(lambda client: client.audit(page))
     verdict = None
     if here.given("verify"):
         verdict = await here.session.upstream.ask(Client.verify_audit)
@@ -257,6 +260,6 @@ async def explain(request: Request) -> Response:
 async def plans(request: Request) -> Response:
     """Plans that were made, the newest first."""
     here = await visit(request)
-    asked = docs.PlansRequest(limit=50, after=here.given("after") or None)
-    found = await here.session.upstream.ask(lambda one: one.plans(asked))
+    query = docs.PlansRequest(limit=50, after=here.given("after") or None)
+    found = await here.session.upstream.ask(lambda client: client.plans(query))
     return await here.page("plans.html", found=found)

@@ -15,7 +15,7 @@ THREADS = 32
 """Calls of the service that may be under way at once: a slow one holds up nobody else."""
 
 
-class Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """Serves until it is told to stop."""
 
     def __init__(self, app: Starlette, announce: Callable[[], None], log_level: str = "warning") -> None:

@@ -1,4 +1,7 @@
-"""Who is signed in: a random cookie for each browser, and behind it, in memory alone, the key that was shown."""
+"""Who is signed in: a random cookie for each browser.
+
+The key behind it is in memory alone.
+"""
 
 import hashlib
 import hmac
@@ -35,17 +38,15 @@ class Session:
         """Whether the role has a right."""
         return right in self.me.rights
 
-    def has_token(self, said: str) -> bool:
+    def has_token(self, text: str) -> bool:
         """Whether a form came from a page of this session."""
-        return hmac.compare_digest(said.encode("utf-8", "surrogatepass"), self.token.encode())
+        return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), self.token.encode())
 
 
 class Sessions:
     """All browsers that are signed in."""
 
-    def __init__(
-        self, client: Callable[[str | None], Client], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, client: Callable[[str | None], Client], clock: Callable[[], float] = time.monotonic) -> None:
         """``client`` is the service as seen with a key."""
         self._client, self._clock = client, clock
         self._sessions: dict[str, Session] = {}
@@ -86,10 +87,10 @@ class Sessions:
 
     def forget_old(self) -> None:
         """Forget who was away for too long, and the keys that nobody is signed in with."""
-        kept = sorted(self._sessions.items(), key=lambda one: one[1].seen_s)[-MOST:]
-        self._sessions = {name: one for name, one in kept if not self._is_over(one)}
-        used = {id(one.upstream) for one in self._sessions.values()}
-        self._upstreams = {name: one for name, one in self._upstreams.items() if id(one) in used}
+        kept = sorted(self._sessions.items(), key=lambda session: session[1].seen_s)[-MOST:]
+        self._sessions = {name: session for name, session in kept if not self._is_over(session)}
+        used = {id(session.upstream) for session in self._sessions.values()}
+        self._upstreams = {name: upstream for name, upstream in self._upstreams.items() if id(upstream) in used}
 
     def end(self) -> None:
         """Tell nobody anything any more."""

@@ -1,4 +1,7 @@
-"""Slash commands: where each leads. None of them changes anything; what changes is a button on the page it leads to. Pure."""
+"""Slash commands: where each leads.
+
+None of them changes anything; what changes is a button on the page it leads to. Pure.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,4 +74,4 @@ def is_slash(text: str) -> bool:
 def destination(text: str) -> str | None:
     """Where a command leads; None: there is none of that name."""
     name, _, rest = text.strip().removeprefix("/").partition(" ")
-    return next((one.leads(rest.strip()) for one in COMMANDS if one.name == name.lower()), None)
+    return next((slash.leads(rest.strip()) for slash in COMMANDS if slash.name == name.lower()), None)

@@ -113,9 +113,9 @@ class Upstream:
         if event.id is not None:
             self.forget(STALE[event.event])
         if isinstance(event.data, OperationDocument):
-            told = asyncio.get_running_loop().create_future()
-            told.set_result(event.data)
-            self._answers["operation", event.data.id] = _Answer(told, time.monotonic())
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(event.data)
+            self._answers["operation", event.data.id] = _Answer(future, time.monotonic())
 
     async def events(self) -> AsyncGenerator[Heard]:
         """What happens from now on; to one who is too slow the service is back: all is to be asked anew."""
@@ -154,7 +154,10 @@ class Upstream:
         self._tell(loop, self._ended, loop if is_open else None)
 
     def _ended(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Nobody listened any more, and somebody may have come since; or the key opens nothing any more (None)."""
+        """Nobody listened any more, and somebody may have come since.
+
+        Or the key opens nothing any more (None).
+        """
         self._is_listening = False
         if loop is not None:
             self._listen_on(loop)

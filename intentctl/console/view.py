@@ -1,4 +1,7 @@
-"""Documents as HTML: templates, and how they write times, sizes and shares. Every text is escaped and made visible."""
+"""Documents as HTML: templates, and how they write times, sizes and shares.
+
+Every text is escaped and made visible.
+"""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, tzinfo
@@ -20,7 +23,7 @@ LONGEST = 12_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Viewer:
     """Who reads, and how they like it."""
 
     language: Language = "en"
@@ -30,7 +33,7 @@ class Reader:
     path: str = "/"
 
 
-def page(template: str, reader: Reader, **facts: object) -> str:
+def page(template: str, reader: Viewer, **facts: object) -> str:
     """A template with facts, for somebody."""
     zone = zone_of(reader.timezone)
     written = {
@@ -87,15 +90,11 @@ def moment(at: float | datetime, zone: tzinfo, *, is_short: bool = False) -> Mar
     when = at.astimezone(zone) if isinstance(at, datetime) else datetime.fromtimestamp(at, zone)
     exact = when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     is_today = when.date() == datetime.now(zone).date()
-    said = (
-        f"{when:%H:%M:%S}"
-        if is_short and is_today
-        else f"{when:%a %H:%M}"
-        if is_short
-        else f"{when:%a %d %b %H:%M:%S}"
+    clock = (
+        f"{when:%H:%M:%S}" if is_short and is_today else f"{when:%a %H:%M}" if is_short else f"{when:%a %d %b %H:%M:%S}"
     )
     return Markup('<time datetime="{}" title="{} = {}">{}</time>').format(
-        exact, f"{when:%Y-%m-%d %H:%M:%S %Z}", exact, said
+        exact, f"{when:%Y-%m-%d %H:%M:%S %Z}", exact, clock
     )
 
 

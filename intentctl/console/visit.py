@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from intentctl.client import Client
 from intentctl.console import facts, view
 from intentctl.console.sessions import Session, Sessions
-from intentctl.console.view import Reader
+from intentctl.console.view import Viewer
 from intentctl.console.words import language_of
 from service.documents.access import MeDocument
 from service.documents.problems import Code, Problem
@@ -35,7 +35,7 @@ class Visit:
     notice: Problem | None = None
     """What went wrong with what they did just now."""
     clock_ahead_s: float = 0.0
-    reader: Reader = field(init=False)
+    reader: Viewer = field(init=False)
 
     def __post_init__(self) -> None:
         me = self.session.me
@@ -68,10 +68,10 @@ class Visit:
         return HTMLResponse(view.page(template, self.reader, **about, **more), status)
 
 
-def reader_of(request: Request, timezone: str = "UTC") -> Reader:
+def reader_of(request: Request, timezone: str = "UTC") -> Viewer:
     """How somebody likes to read, by what they chose before."""
     path = request.url.path
-    return Reader(
+    return Viewer(
         language=language_of(request.cookies.get("language"), request.headers.get("accept-language", "")),
         theme=theme if (theme := request.cookies.get("theme", "")) in {"dark", "light"} else "",
         timezone=timezone,

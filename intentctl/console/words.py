@@ -1,4 +1,7 @@
-"""What the console says, in English and Chinese: the English words are the key, ``chinese.yaml`` has the others. Pure."""
+"""What the console says, in English and Chinese.
+
+The English words are the key, ``chinese.yaml`` has the others. Pure.
+"""
 
 from collections.abc import Callable
 from functools import cache

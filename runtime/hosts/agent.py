@@ -1,4 +1,4 @@
-"""The agent of a host: starts, hears and ends that host's drivers on behalf of the service that is connected.
+"""The agent of a host: starts, watches and ends its drivers for a service on another host.
 
 Whatever a connection started ends with it; an agent that is killed takes all along, for its processes see their ends closed.
 """
@@ -27,8 +27,7 @@ from runtime.process.liveness import AwakeClock
 log = logging.getLogger(__name__)
 
 PROGRAMS = frozenset(
-    f"runtime.{name}"
-    for name in ("torch_engine.driver.loop", "torch_engine.driver.spare", "vllm_engine.driver.boot")
+    f"runtime.{name}" for name in ("torch_engine.driver.loop", "torch_engine.driver.spare", "vllm_engine.driver.boot")
 )
 """All that an agent starts."""
 ORPHAN_S = 10.0
@@ -44,9 +43,7 @@ MOST_HANDSHAKES = 32
 class Agent:
     """Takes connections of the service's certificate."""
 
-    def __init__(
-        self, host: str, tls: ssl.SSLContext, visible: str = "", programs: frozenset[str] = PROGRAMS
-    ) -> None:
+    def __init__(self, host: str, tls: ssl.SSLContext, visible: str = "", programs: frozenset[str] = PROGRAMS) -> None:
         self.host, self.visible, self._programs = host, visible, programs
         self._launcher = LocalLauncher(host)
         self._tls, self._handshakes = tls, asyncio.Semaphore(MOST_HANDSHAKES)
@@ -143,9 +140,7 @@ class ServiceSession:
                 self._launch(message)
             case messages.Terminate(number, litter):
                 if process := self._processes.get(number):
-                    process.litter |= {
-                        path for path in litter if path.startswith(SHARED_MEMORY) and ".." not in path
-                    }
+                    process.litter |= {path for path in litter if path.startswith(SHARED_MEMORY) and ".." not in path}
                     process.kill()
                 else:
                     self.channel.send(messages.Removed(number))
@@ -231,7 +226,9 @@ class ServiceSession:
 
 
 def run(certificate: Path, address: tuple[str, int], visible: str, announce: Callable[[str], None]) -> None:
-    """Be the agent of the host that a certificate names, until SIGINT or SIGTERM; ``announce`` is told the address.
+    """Be the agent of the host that a certificate names, until SIGINT or SIGTERM.
+
+    ``announce`` is told the address.
 
     Raises:
         EngineStartError: the file is none.

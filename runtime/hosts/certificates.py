@@ -1,4 +1,6 @@
-"""Certificates of one deployment: an authority of its own, one for each host's agent, one for the service.
+"""Certificates of one deployment.
+
+An authority of its own, one for each host's agent, one for the service.
 
 An agent's certificate opens no other agent: it may only be shown by a server, the service's only by a client.
 """
@@ -43,7 +45,9 @@ class Issuer:
 
 
 def write(folder: Path, hosts: tuple[str, ...], now: datetime | None = None) -> list[Path]:
-    """Make what is missing or ends within ``RENEWED``: the authority, the service's file and one for each host.
+    """Make what is missing or ends within ``RENEWED``.
+
+    The authority, the service's file and one for each host.
 
     Returns the files written. Each holds a key: only its owner may read it.
 
@@ -78,9 +82,7 @@ def issue(file: Path, name: str, usage: x509.ObjectIdentifier, issuer: Issuer, n
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.key.public_key()), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.key.public_key()), critical=False)
         .sign(issuer.key, SHA256())
     )
     _save(file, key, signed, issuer.certificate)
@@ -117,7 +119,7 @@ def _named(name: str) -> x509.Name:
 def _save(file: Path, key: EllipticCurvePrivateKey, *certificates: x509.Certificate) -> None:
     """Whole or not at all, and never readable by others."""
     parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
-    parts += [one.public_bytes(Encoding.PEM) for one in certificates]
+    parts += [certificate.public_bytes(Encoding.PEM) for certificate in certificates]
     unfinished = file.with_suffix(".new")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -35,7 +35,7 @@ class Expected:
 
 
 class Hosts:
-    """Says which host has which devices, starts processes there, and notices what is lost and what is back."""
+    """Knows the devices of each host, starts processes there, and notices what is lost."""
 
     def __init__(self, expected: Expected, certificate: Path) -> None:
         self.on_out: Callable[[int, str], None] = lambda *_: None
@@ -61,7 +61,9 @@ class Hosts:
         return dict(self._lost)
 
     async def open(self) -> None:
-        """Reach every host and hold what it has against the deployment. One that cannot be reached counts as lost.
+        """Reach every host and hold what it has against the deployment.
+
+        One that cannot be reached counts as lost.
 
         Raises:
             EngineStartError: a host differs, this one too.

@@ -37,9 +37,7 @@ async def look(expected: Expected, certificate: Path) -> list[Seen]:
         try:
             await remote.open(address, certificate, expected.checkpoints)
             facts = remote.facts
-            wrong = wrong_devices(nodes[name], facts) or differences(
-                facts, ours, needs_vllm=expected.needs_vllm
-            )
+            wrong = wrong_devices(nodes[name], facts) or differences(facts, ours, needs_vllm=expected.needs_vllm)
             where = f"{address[0]}:{address[1]} from {remote.address_here}"
             seen.append(Seen(name, wrong, f"{where}, {_told(facts)}, {await _near(remote)}"))
         except (OSError, EngineStartError) as error:

@@ -42,7 +42,7 @@ class Probe(wire.Command, frozen=True):
     ANSWER: ClassVar[Any] = int
 
 
-class Launch(wire.Said, frozen=True):
+class Launch(wire.WireMessage, frozen=True):
     """Start a process, which is ``number`` from now on."""
 
     number: int
@@ -51,14 +51,14 @@ class Launch(wire.Said, frozen=True):
     has_folder: bool
 
 
-class Relay(wire.Said, frozen=True):
+class Relay(wire.WireMessage, frozen=True):
     """Bytes for a process, or from it: parts of its frames as they come."""
 
     number: int
     data: bytes
 
 
-class Terminate(wire.Said, frozen=True):
+class Terminate(wire.WireMessage, frozen=True):
     """End a process and all that it started."""
 
     number: int
@@ -66,20 +66,20 @@ class Terminate(wire.Said, frozen=True):
     """Files in shared memory that it would leave."""
 
 
-class Heartbeat(wire.Said, frozen=True):
+class Heartbeat(wire.WireMessage, frozen=True):
     """A sign of life, which the agent sends back."""
 
     number: int
 
 
-class Launched(wire.Said, frozen=True):
+class Launched(wire.WireMessage, frozen=True):
     """A process was started."""
 
     number: int
     pid: int
 
 
-class Ended(wire.Said, frozen=True):
+class Ended(wire.WireMessage, frozen=True):
     """A process ended, by itself or because it was told to."""
 
     number: int
@@ -87,7 +87,7 @@ class Ended(wire.Said, frozen=True):
     log: tuple[str, ...]
 
 
-class Removed(wire.Said, frozen=True):
+class Removed(wire.WireMessage, frozen=True):
     """Nothing of it is left."""
 
     number: int

@@ -1,4 +1,7 @@
-"""Other hosts as the service has them: one incarnation of each, which starts processes there until it is lost as one thing."""
+"""Other hosts as the service has them.
+
+One incarnation of each, which starts processes there until it is lost as one thing.
+"""
 
 import asyncio
 import contextlib
@@ -70,9 +73,7 @@ class Lane:
 class RemoteProcess(Process):
     """A process on another host."""
 
-    def __init__(
-        self, incarnation: Incarnation, lane: Lane, terminate: Callable[[int, set[str]], None]
-    ) -> None:
+    def __init__(self, incarnation: Incarnation, lane: Lane, terminate: Callable[[int, set[str]], None]) -> None:
         """``terminate`` asks the agent to end it; it is called in a thread."""
         self.lane, self._terminate, self.removed = lane, terminate, threading.Event()
         self.lines: tuple[str, ...] = ()

@@ -1,4 +1,6 @@
-"""Frames over TLS between hosts: both ends show a certificate of the deployment's own authority, and trust no other.
+"""Frames over TLS between hosts.
+
+Both ends show a certificate of the deployment's own authority, and trust no other.
 
 A connection that ends is over: nothing here connects again.
 """
@@ -24,7 +26,9 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 
 def context(file: Path, *, is_server: bool) -> ssl.SSLContext:
-    """What an end shows and trusts: ``file`` holds its key, its certificate and, last, that of the authority (PEM).
+    """What an end shows and trusts.
+
+    ``file`` holds its key, its certificate and, last, that of the authority (PEM).
 
     Raises:
         EngineStartError: the file cannot be read, or holds something else.
@@ -59,7 +63,10 @@ class TlsChannel(asyncio.Protocol):
     def __init__(
         self, kind: Any, on_message: Hears, on_closed: Ends, on_room: Callable[[bool], None] = lambda _: None
     ) -> None:
-        """``kind`` is what it reads; ``on_closed`` gets why; ``on_room`` is told whether there is room to send."""
+        """``kind`` is what it reads; ``on_closed`` gets why.
+
+        ``on_room`` is told whether there is room to send.
+        """
         self._on_message, self._on_closed, self._on_room = on_message, on_closed, on_room
         self._frames = Frames(kind)
         self._transport: asyncio.Transport | None = None

@@ -16,7 +16,9 @@ from runtime.kv.prefixes import BlockHash, PrefixCache
 
 
 class BlockPool:
-    """Free ids (last freed is taken first, so warm memory is reused), and per block a version and how far it is filled.
+    """Free block ids, and per block a version and how far it is filled.
+
+    The last freed is taken first, so that warm memory is reused.
 
     A block is filled slot by slot. While its version stays, slots that are filled keep their bytes: who copied them
     has them. The version rises when that ends: on allocation, and on a write to a slot that was filled.
@@ -71,7 +73,10 @@ class BlockPool:
         return self._prefixes.longest(hashes)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Take cached blocks, free or in tables, into one more table. A version stays: whoever has copied it has it."""
+        """Take cached blocks, free or in tables, into one more table.
+
+        A version stays: whoever has copied it has it.
+        """
         for block in blocks:
             if block in self._cached:
                 self.filled[block] = self._cached.pop(block)
@@ -92,7 +97,9 @@ class BlockPool:
         return self._free.pop(0)
 
     def give_back(self, blocks: Sequence[int]) -> None:
-        """Take a table's blocks out of it; those that no other has come free, and as many as are too many retire at once.
+        """Take a table's blocks out of it.
+
+        Those that no other has come free, and as many as are too many retire at once.
 
         The last one goes first: without the blocks before it a block cannot be found.
         """
@@ -152,7 +159,10 @@ class BlockPool:
         return list(islice(chain(reversed(self._free), self._cached), count))
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Every block is either free, retired or in as many tables as it knows of; raises AssertionError otherwise."""
+        """Every block is either free, retired or in as many tables as it knows of.
+
+        Raises AssertionError otherwise.
+        """
         used, free = Counter(chain.from_iterable(tables)), [*self._free, *self._cached]
         assert len([*used, *free]) == len({*used, *free} - self.retired) == self.num_blocks, (
             "a block is lost or used twice"
@@ -160,9 +170,7 @@ class BlockPool:
         assert all(count == used[block] for block, count in enumerate(self._references)), (
             "a block is lost or used twice"
         )
-        assert {*self._prefixes.blocks} & {*free} == {*self._cached}, (
-            "a free block is cached and not among the cached"
-        )
+        assert {*self._prefixes.blocks} & {*free} == {*self._cached}, "a free block is cached and not among the cached"
         assert not {*self._prefixes.blocks} & self.retired, "a retired block is cached"
 
     def _evict(self) -> int:

@@ -1,4 +1,6 @@
-"""The KV memory of one worker in chunks: what a GPU needs, where no sparse file of the whole cache can be made.
+"""The KV memory of one worker in chunks.
+
+What a GPU needs, where no sparse file of the whole cache can be made.
 
 A *chunk* is a run of neighbouring block ids of one slab that is allocated together, because a device gives memory only in
 pieces larger than a block. A slab is a row of a table of addresses, ``[stacks, KV heads, chunks]``; 0 where nothing is
@@ -66,9 +68,7 @@ class ChunkedStore:
         """Bytes of memory behind it now."""
         return int(np.count_nonzero(self._addresses)) * self._chunk_bytes
 
-    def gain(
-        self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], seconds: float, after: int = 0
-    ) -> Slice:
+    def gain(self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], seconds: float, after: int = 0) -> Slice:
         """Have memory for these runs of blocks, for about ``seconds``; what it holds is anything.
 
         Go on with ``after`` = the ``rest`` of the slice before.
@@ -82,7 +82,9 @@ class ChunkedStore:
     def give_back(
         self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], seconds: float, after: int = 0
     ) -> Slice:
-        """Give the chunks wholly inside these runs of blocks back to the device, for about ``seconds``. No peer has them open.
+        """Give the chunks wholly inside these runs of blocks back to the device, for about ``seconds``.
+
+        No peer has them open.
 
         Go on with ``after`` = the ``rest`` of the slice before.
         """
@@ -177,7 +179,10 @@ class ChunkedStore:
     def _places(
         self, pieces: Sequence[Piece], chunks: set[int], after: int
     ) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """Places with their numbers, ascending from ``after`` on: to look at those before it would take longer than a slice."""
+        """Places with their numbers, ascending from ``after`` on.
+
+        To look at those before it would take longer than a slice.
+        """
         _, num_heads, num_chunks = self._dims
         ordered = sorted(chunks)
         for stack, head in sorted({(piece.layer // self.shape.stack, piece.head) for piece in pieces}):
@@ -214,9 +219,7 @@ class ChunkedStore:
 class _Peer:
     """The chunks of a peer, as far as they were opened."""
 
-    def __init__(
-        self, handle: KvHandle, dims: tuple[int, int, int], memory: Memory, device: torch.device
-    ) -> None:
+    def __init__(self, handle: KvHandle, dims: tuple[int, int, int], memory: Memory, device: torch.device) -> None:
         self._path, self._memory = handle.path, memory
         try:
             with Path(handle.path).open("rb") as file:

@@ -1,4 +1,6 @@
-"""Triton kernels over KV that lies in chunks: each finds a block by its id through a table of addresses.
+"""Triton kernels over KV that lies in chunks.
+
+Each finds a block by its id through a table of addresses.
 
 A table row is one slab: ``chunks[block // CHUNK_BLOCKS]`` is the address of the chunk that a block lies in. A block is
 ``[2, STACK, BLOCK_SIZE, DIM]``, K first. Only who launches them imports this: Triton is an extra (``gpu``).
@@ -25,7 +27,10 @@ def write(
     DIM: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Put one token's K and V of one head, ``[tokens, heads, DIM]``, into its slot. Grid: (tokens, KV heads)."""
+    """Put one token's K and V of one head, ``[tokens, heads, DIM]``, into its slot.
+
+    Grid: (tokens, KV heads).
+    """
     token, head = tl.program_id(0), tl.program_id(1)
     block, position = tl.load(blocks + token), tl.load(positions + token)
     chunk = tl.load(chunks + head * num_chunks + block // CHUNK_BLOCKS).to(k.dtype)
@@ -68,9 +73,9 @@ def attend(
     first, start, count, table = tl.load(tile), tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
     row, value = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     token, query_head = row // GROUP, head * GROUP + row % GROUP
-    asked = (token < count)[:, None] & (value < DIM)[None, :]
+    valid = (token < count)[:, None] & (value < DIM)[None, :]
     within = query_head[:, None] * DIM + value[None, :]
-    query = tl.load(q + (first + token)[:, None] * q_stride + within, mask=asked, other=0.0)
+    query = tl.load(q + (first + token)[:, None] * q_stride + within, mask=valid, other=0.0)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     answer = tl.zeros([ROWS, WIDTH], tl.float32)
@@ -98,7 +103,7 @@ def attend(
         answer = answer * fade[:, None] + tl.dot(weight.to(val.dtype), val, input_precision="ieee")
         top = higher
     places = (first + token)[:, None] * out_stride + within
-    tl.store(out + places, (answer / total[:, None]).to(out.dtype.element_ty), mask=asked)
+    tl.store(out + places, (answer / total[:, None]).to(out.dtype.element_ty), mask=valid)
 
 
 @triton.jit(do_not_specialize=["first_stack", "first_head", "num_heads", "all_heads", "num_chunks"])
@@ -117,7 +122,9 @@ def copy(
     WORDS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Copy parts of blocks from a peer's chunks to the same blocks of one's own. Grid: (parts, slabs of the box).
+    """Copy parts of blocks from a peer's chunks to the same blocks of one's own.
+
+    Grid: (parts, slabs of the box).
 
     A part is (block, first position, the one after its last): of K and V, and of each layer of the stack. ``WORDS`` are
     the int32 values of one token's K.

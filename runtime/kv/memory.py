@@ -54,7 +54,7 @@ class CudaMemory:
     """Of one CUDA device, through CUDA IPC.
 
     CUDA takes 2 MiB at a time from the device, and an IPC handle opens all of what it took: an allocation of 2 MiB
-    shares with nobody. Freeing what a peer has open is undefined, so peers close first (``crew.Crew.give_back``).
+    shares with nobody. Freeing what a peer has open is undefined, so peers close first (``workers.Workers.give_back``).
     """
 
     granularity = 2 << 20

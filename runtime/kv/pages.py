@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 
 def runs(blocks: Iterable[int], touching: Collection[int]) -> list[tuple[int, int]]:
-    """The longest runs ``[start, end)`` of neighbouring ids in ``blocks`` that have an id of ``touching`` in them."""
+    """The longest runs ``[start, end)`` of neighbouring ids in ``blocks``.
+
+    Those that have an id of ``touching`` in them.
+    """
     found: list[tuple[int, int]] = []
     wanted: list[bool] = []
     for block in sorted(blocks):
@@ -42,7 +45,10 @@ def holes(
 
 
 def chunk_blocks(block_bytes: int, granularity: int) -> int:
-    """Neighbouring blocks that are allocated together: as many as fill what a device allocates at once, or one that is larger."""
+    """Neighbouring blocks that are allocated together.
+
+    As many as fill what a device allocates at once, or one that is larger.
+    """
     return max(1, granularity // block_bytes)
 
 

@@ -12,7 +12,10 @@ BlockHash = bytes
 
 
 def hash_block(parent: BlockHash, tokens: Sequence[int]) -> BlockHash:
-    """The hash of a block that holds ``tokens`` after the block with the hash ``parent``; the first has an empty parent."""
+    """The hash of a block that holds ``tokens`` after the block with the hash ``parent``.
+
+    The first has an empty parent.
+    """
     return hashlib.blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
 
 

@@ -1,4 +1,6 @@
-"""The KV memory of one worker: every layer and KV head of the model, of which it touches only what it owns.
+"""The KV memory of one worker.
+
+Every layer and KV head of the model, of which it touches only what it owns.
 
 The whole cache of the engine is reserved once as a sparse memory file and never remapped. A slab is the memory of one
 (stack of layers, KV head), indexed by block id; a worker gains a slab by writing to it and drops it, or blocks in it, by punching
@@ -40,7 +42,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """Shape of the KV cache: ``[2, stacks, KV heads, blocks, layers of a stack, block size, head dim]``; K first, then V."""
+    """Shape of the KV cache: ``[2, stacks, KV heads, blocks, layers of a stack, block size, head dim]``.
+
+    K first, then V.
+    """
 
     num_layers: int
     num_kv_heads: int
@@ -167,10 +172,10 @@ class KvStore:
         """Unmap the memory of peers."""
         self._peers.clear()
 
-    def gain(
-        self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], seconds: float, after: int = 0
-    ) -> Slice:
-        """Have memory for the whole pages of these runs of blocks, for about ``seconds``; what they hold stays.
+    def gain(self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], seconds: float, after: int = 0) -> Slice:
+        """Have memory for the whole pages of these runs of blocks, for about ``seconds``.
+
+        What they hold stays.
 
         What is not gained comes by writing to it, a page fault for every page; so it does where the system is too old for
         this (Linux 5.14). The interpreter is free meanwhile. ``runs`` and ``after`` as in ``give_back``.

@@ -1,4 +1,6 @@
-"""Frames: how typed messages travel between an engine's own processes, over socket pairs here, over a network as they are.
+"""Frames: how typed messages travel between an engine's own processes.
+
+Over socket pairs here, over a network as they are.
 
 A frame is a head (mark, version, number of arrays, bytes of the body), the bytes of each array, the body in msgpack, then the
 arrays as they lie in memory. Whatever a frame holds, reading it runs nothing: what is no message of the types that an end

@@ -1,4 +1,7 @@
-"""A driver process as the service sees it: started, watched, asked, mourned and replaced, for both engines."""
+"""A driver process as the service sees it.
+
+Started, watched, asked, mourned and replaced, for both engines.
+"""
 
 import asyncio
 import logging
@@ -18,9 +21,7 @@ log = logging.getLogger(__name__)
 class DriverProcess:
     """One driver, from its start to its end. Whoever has it hears it."""
 
-    def __init__(
-        self, launcher: Launcher, program: Program, stall_after_s: float, lost_after_s: float
-    ) -> None:
+    def __init__(self, launcher: Launcher, program: Program, stall_after_s: float, lost_after_s: float) -> None:
         """Start it; it waits for its first message.
 
         Raises:
@@ -177,9 +178,7 @@ class Revived:
             self._restart.cancel()
             await asyncio.gather(self._restart, return_exceptions=True)
 
-    async def _revive(
-        self, start: Callable[[Topology], Awaitable[None]], lost: Topology, why: RuntimeFault
-    ) -> None:
+    async def _revive(self, start: Callable[[Topology], Awaitable[None]], lost: Topology, why: RuntimeFault) -> None:
         self._pauses.lost()
         if why.device is not None and why.is_broken:
             await self.comeback.take_out(why.device, str(why))

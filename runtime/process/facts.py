@@ -1,4 +1,7 @@
-"""What a host has, and what of it differs from the deployment: devices, versions, shared memory, checkpoints."""
+"""What a host has, and what of it differs from the deployment.
+
+Devices, versions, shared memory, checkpoints.
+"""
 
 import hashlib
 import itertools
@@ -80,7 +83,10 @@ def versions() -> dict[str, str]:
 
 
 def manifest(folder: Path) -> dict[str, str]:
-    """The files of a checkpoint and a digest of each: its size, its first MiB (a safetensors header), sampled pages."""
+    """The files of a checkpoint and a digest of each.
+
+    Its size, its first MiB (a safetensors header), sampled pages.
+    """
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     return {path.name: _digest(path) for path in files if not path.name.startswith(".")}
 
@@ -103,8 +109,8 @@ def _gpus() -> tuple[tuple[GpuFacts, ...], dict[str, str]]:
         return (), {}
     query = [command, "--query-gpu=uuid,name,memory.total,driver_version", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run(query, capture_output=True, text=True, check=True, timeout=SMI_S).stdout
-        lines = [[part.strip() for part in line.split(",")] for line in said.splitlines()]
+        output = subprocess.run(query, capture_output=True, text=True, check=True, timeout=SMI_S).stdout
+        lines = [[part.strip() for part in line.split(",")] for line in output.splitlines()]
         gpus = tuple(GpuFacts(uuid, name, int(mib) << 20) for uuid, name, mib, _ in lines)
     except (OSError, subprocess.SubprocessError, ValueError):
         return (), {}
@@ -112,7 +118,10 @@ def _gpus() -> tuple[tuple[GpuFacts, ...], dict[str, str]]:
 
 
 def _visible(gpus: tuple[GpuFacts, ...], visible: str) -> tuple[GpuFacts, ...]:
-    """Of these names: an ordinal, the begin of a UUID, or a part of a GPU (MIG), of which nvidia-smi says nothing here."""
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` names: by ordinal or by the beginning of a UUID.
+
+    nvidia-smi says nothing here of a part of a GPU (MIG): it is taken at its word.
+    """
     if not visible:
         return gpus
     found = list[GpuFacts]()
@@ -121,9 +130,7 @@ def _visible(gpus: tuple[GpuFacts, ...], visible: str) -> tuple[GpuFacts, ...]:
             found.append(GpuFacts(name, "", 0))
         else:
             found += [
-                gpu
-                for n, gpu in enumerate(gpus)
-                if str(n) == name or (gpu.uuid.startswith(name) and name[:1] == "G")
+                gpu for n, gpu in enumerate(gpus) if str(n) == name or (gpu.uuid.startswith(name) and name[:1] == "G")
             ]
     return tuple(found)
 
@@ -133,42 +140,43 @@ def wrong_devices(inventory: Iterable[Gpu], facts: HostFacts) -> str:
     slots, gpus = list[Gpu](), list[Gpu]()
     for gpu in inventory:
         (slots if gpu.kind.upper() == "CPU" else gpus).append(gpu)
-    asked = sum(slot.memory_bytes for slot in slots)
-    if asked > facts.memory_bytes:
-        return f"its CPU slots take {asked / 1e9:.1f} GB, and it has {facts.memory_bytes / 1e9:.1f} GB"
+    expected_bytes = sum(slot.memory_bytes for slot in slots)
+    if expected_bytes > facts.memory_bytes:
+        return f"its CPU slots take {expected_bytes / 1e9:.1f} GB, and it has {facts.memory_bytes / 1e9:.1f} GB"
     if len(gpus) > len(facts.gpus):
         has = ", ".join(gpu.name for gpu in facts.gpus) or "none that nvidia-smi lists"
         return f"the deployment gives it {len(gpus)} GPUs, and it has {has}"
     for ordinal, (gpu, real) in enumerate(zip(gpus, facts.gpus, strict=False)):
         is_like = is_kind(gpu.kind, real.name) and real.memory_bytes >= ENOUGH * gpu.memory_bytes
         if real.name and not is_like:
-            said = f"{gpu.kind} with {gpu.memory_bytes / 1e9:.0f} GB"
+            described = f"{gpu.kind} with {gpu.memory_bytes / 1e9:.0f} GB"
             found = f"{real.name} with {real.memory_bytes / 1e9:.0f} GB ({real.uuid})"
-            return f"device {gpu.index} is {said} in the deployment; its GPU {ordinal} is {found}"
+            return f"device {gpu.index} is {described} in the deployment; its GPU {ordinal} is {found}"
     return ""
 
 
 def is_kind(kind: str, name: str) -> bool:
-    """Whether a GPU's name may be of this kind; a kind that is no model's name, as ``big``, says nothing. Pure."""
+    """Whether a GPU's name may be of this kind; a kind that is no model's name, as ``big``, says nothing.
+
+    Pure.
+    """
     model = re.match(r"[A-Z]+\d+[A-Z]*", kind.upper().replace(" ", ""))
     words = re.findall(r"[A-Z0-9]+", name.upper())
-    pairs = [one + other for one, other in itertools.pairwise(words)]
+    pairs = [first + other for first, other in itertools.pairwise(words)]
     return model is None or model[0] in {*words, *pairs}
 
 
 def differences(facts: HostFacts, ours: HostFacts, *, needs_vllm: bool) -> str:
     """What a host has otherwise than the service's own; empty: nothing. Pure."""
     for name in PACKAGES[: 3 if needs_vllm else 2]:
-        theirs, here = (one.versions.get(name, "none") for one in (facts, ours))
+        theirs, here = (source.versions.get(name, "none") for source in (facts, ours))
         if theirs != here and not (name == "vllm" and here == "none"):
             return f"it has {name} {theirs}, the service's host {here}; install the same"
     for folder, files in ours.checkpoints.items():
         theirs_of = facts.checkpoints.get(folder, {})
         if not theirs_of:
             return f"it has no checkpoint {folder}; put a copy at the same path"
-        other = sorted(
-            name for name in files.keys() | theirs_of.keys() if files.get(name) != theirs_of.get(name)
-        )
+        other = sorted(name for name in files.keys() | theirs_of.keys() if files.get(name) != theirs_of.get(name))
         if other:
             return f"its checkpoint {folder} differs in {', '.join(other[:5])}; copy it anew"
     if needs_vllm and facts.free_shared_bytes < LEAST_SHARED_BYTES:

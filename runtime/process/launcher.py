@@ -155,7 +155,9 @@ class Launcher(Protocol):
         """
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
-        """Start one; ``on_end`` is called once if it ends without having been ended, with what was wrong with its last message.
+        """Start a process; ``on_end`` hears once how it ended, unless somebody ended it.
+
+        It gets what was wrong with its last message.
 
         Raises:
             OSError: no process can be started.
@@ -313,7 +315,10 @@ def group_pids(group: int) -> list[int]:
 
 
 def shared_memory_of(pids: list[int]) -> set[str]:
-    """Files in shared memory that these processes have mapped, found by inode: a semaphore is mapped by another name."""
+    """Files in shared memory that these processes have mapped, found by inode.
+
+    A semaphore is mapped by another name.
+    """
     mapped = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -325,7 +330,9 @@ def shared_memory_of(pids: list[int]) -> set[str]:
 
 
 def end_group(group: int, litter: set[str], *, look: bool = True) -> None:
-    """Remove a process group's files in shared memory, the known ones and those mapped now, then kill what is left of it.
+    """Remove a process group's files in shared memory, then kill what is left of it.
+
+    The known files and those mapped now.
 
     In this order, for the group may be the caller's own. ``look`` for those mapped now.
     """

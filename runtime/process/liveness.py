@@ -1,4 +1,7 @@
-"""Deadlines for other processes, and the clock they are counted by: time as this process's own loop lives it."""
+"""Deadlines for other processes, and the clock they are counted by.
+
+Time as this process's own loop lives it.
+"""
 
 import asyncio
 import time
@@ -34,11 +37,16 @@ def is_stopped(pid: int) -> bool:
 
 
 class AwakeClock:
-    """Seconds in which the loop turned. However long the machine or this process stood still, it counts as one turn:
-    nobody is overdue for that."""
+    """Seconds in which the loop turned.
+
+    However long the machine or this process stood still, it counts as one turn: nobody is overdue for that.
+    """
 
     def __init__(self, on_turn: Callable[[], None]) -> None:
-        """``on_turn`` is called about every quarter of a second; what it raises goes to the loop's exception handler."""
+        """``on_turn`` is called about every quarter of a second.
+
+        What it raises goes to the loop's exception handler.
+        """
         self.now_s = 0.0
         self._on_turn, self._loop = on_turn, asyncio.get_running_loop()
         self._last_s = time.monotonic()

@@ -1,4 +1,7 @@
-"""What processes of both engines say to each other: calls and their answers, tokens, signs of life, and errors by their code."""
+"""What processes of both engines say to each other.
+
+Calls and their answers, tokens, signs of life, and errors by their code.
+"""
 
 import asyncio
 import itertools
@@ -8,17 +11,17 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from runtime import errors
-from runtime.engine import EngineStats, Moved, Request, Token
+from runtime.engine import EngineStats, GenerationRequest, Moved, Token
 from runtime.errors import Reason, RuntimeFault, SwitchError
 from runtime.models import Topology
 from runtime.process.channel import FrameError, decode, packed
 
 
-class Said(msgspec.Struct, frozen=True, tag=True):
+class WireMessage(msgspec.Struct, frozen=True, tag=True):
     """A message, by the name of its class."""
 
 
-class Command(Said, frozen=True):
+class Command(WireMessage, frozen=True):
     """Something to do, whose answer is of a known type."""
 
     ANSWER: ClassVar[Any] = None
@@ -34,7 +37,7 @@ ERRORS: dict[str, Any] = {
 """All errors that travel, by their codes; a ``RuntimeFault`` itself is a bug, most likely."""
 
 
-class Trouble(Said, frozen=True):
+class Trouble(WireMessage, frozen=True):
     """An error on its way."""
 
     code: str
@@ -70,14 +73,14 @@ class Trouble(Said, frozen=True):
 Asked = TypeVar("Asked")
 
 
-class Call(Said, Generic[Asked], frozen=True):
+class Call(WireMessage, Generic[Asked], frozen=True):
     """A command that is answered by a ``Reply``."""
 
     call_id: int
     command: Asked
 
 
-class Reply(Said, frozen=True):
+class Reply(WireMessage, frozen=True):
     """The answer to a call; its command says of which type."""
 
     call_id: int
@@ -85,30 +88,30 @@ class Reply(Said, frozen=True):
     trouble: Trouble | None = None
 
 
-class Tokens(Said, frozen=True):
+class Tokens(WireMessage, frozen=True):
     """What one step gave."""
 
     items: list[Token]
 
 
-class Fenced(Said, frozen=True):
+class Fenced(WireMessage, frozen=True):
     """A cut: what comes after it is said under the new epoch."""
 
     moved: Moved
 
 
-class Prepared(Said, frozen=True):
+class Prepared(WireMessage, frozen=True):
     """The driver process has imported what takes long, and waits for its orders."""
 
 
-class Beat(Said, frozen=True):
+class Beat(WireMessage, frozen=True):
     """The driver's loop turns."""
 
     stalled_s: float = 0.0
     """For how long steps have made no progress, while there are some."""
 
 
-class Fatal(Said, frozen=True):
+class Fatal(WireMessage, frozen=True):
     """The driver ends, and why."""
 
     reason: Reason
@@ -124,7 +127,7 @@ class Fatal(Said, frozen=True):
         return error
 
 
-class StoodIn(Said, frozen=True):
+class StoodIn(WireMessage, frozen=True):
     """The driver lost what served, and serves by a topology that stood by."""
 
     topology: Topology
@@ -134,7 +137,7 @@ class StoodIn(Said, frozen=True):
 class Submit(Command, frozen=True):
     """Queue a request."""
 
-    request: Request
+    request: GenerationRequest
 
 
 class CancelStream(Command, frozen=True):

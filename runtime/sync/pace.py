@@ -1,4 +1,7 @@
-"""How fast a background copy may go, and whether it gains on what it copies. Pure: the caller has the clock."""
+"""How fast a background copy may go, and whether it gains on what it copies.
+
+Pure: the caller has the clock.
+"""
 
 
 class Pace:
@@ -20,7 +23,10 @@ class Pace:
         return max(self._least, int(self._saved_s * self._slots_per_s))
 
     def copied(self, slots: int, copying_s: float, elapsed_s: float) -> float:
-        """Book a copy that took ``copying_s`` out of ``elapsed_s`` since it was ordered. Returns the seconds to pause."""
+        """Book a copy that took ``copying_s`` out of ``elapsed_s`` since it was ordered.
+
+        Returns the seconds to pause.
+        """
         if slots and copying_s > 0:
             self._slots_per_s = slots / copying_s
         allowed_s = elapsed_s * self._share
@@ -30,7 +36,10 @@ class Pace:
 
 
 class Passes:
-    """Whether a sync converges: while as much was copied as was to be copied, less than half of that came anew."""
+    """Whether a sync converges.
+
+    While as much was copied as was to be copied, less than half of that came anew.
+    """
 
     def __init__(self) -> None:
         self._goal: int | None = None

@@ -1,4 +1,6 @@
-"""Patch: copy what exists while requests run, then again and again what they wrote since. Pure bookkeeping.
+"""Patch: copy what exists while requests run, then again and again what they wrote since.
+
+Pure bookkeeping.
 
 To copy = of every block the slots that are filled and were not copied under its present version. Only completed writes
 count as filled, and what is filled is not written again under the same version, so no copy is torn: a block that is
@@ -65,10 +67,10 @@ class PatchSync:
 
     def lacking(self, blocks: Collection[int]) -> list[int]:
         """Those of these full blocks that the target has not, though nobody may be using them."""
-        asked = np.fromiter(blocks, np.int64, len(blocks))
+        wanted = np.fromiter(blocks, np.int64, len(blocks))
         versions, _ = self._contents()
-        is_held = (self._versions[asked] == versions[asked]) & (self._copied[asked] == self._block_size)
-        lacking: list[int] = asked[~is_held].tolist()
+        is_held = (self._versions[wanted] == versions[wanted]) & (self._copied[wanted] == self._block_size)
+        lacking: list[int] = wanted[~is_held].tolist()
         return lacking
 
     def _behind(self, upcoming: Sequence[int]) -> _Parts:

@@ -1,4 +1,6 @@
-"""Stream: where only one copy of the weights fits, layers move one after the other while requests stand still. Pure.
+"""Stream: layers move one after the other where only one copy of the weights fits. Pure.
+
+Requests stand still meanwhile.
 
 ReMP's layer-by-layer switch. A step moves a few layers: the target's ranks copy their KV, the old ranks let go of their slices
 of the weights, the new ones take theirs from the host copy, and the old KV goes. So a device holds what it keeps, what it has
@@ -57,9 +59,7 @@ class _Step:
         }
 
 
-def plan(
-    now: Topology, target: Topology, model: ModelSpec, kv: KvSize, usable: Mapping[int, float]
-) -> StreamPlan:
+def plan(now: Topology, target: Topology, model: ModelSpec, kv: KvSize, usable: Mapping[int, float]) -> StreamPlan:
     """The steps and what they take; ``usable`` is bytes by device, of both topologies' devices."""
     old, new = _items(now, model, kv), _items(target, model, kv)
     firsts = range(0, model.num_layers, kv.stack)
@@ -68,7 +68,7 @@ def plan(
     held = {device: sum(items.values()) for device, items in old.items()}
     peak, steps = dict(held), list[LayerRange]()
     while left:
-        step = min(left, key=lambda one: _fullness(one.peak(held), usable))
+        step = min(left, key=lambda move: _fullness(move.peak(held), usable))
         left.remove(step)
         peak.update({device: max(size, peak.get(device, 0.0)) for device, size in step.peak(held).items()})
         held.update({device: held.get(device, 0.0) + size for device, size in step.change.items()})
@@ -92,13 +92,10 @@ def _step(layers: LayerRange, old: _Items, new: _Items) -> _Step:
     copied, exchanged, change = dict[int, float](), dict[int, float](), dict[int, float]()
     for device in {*old, *new}:
         before, after = (
-            {item: size for item, size in items.get(device, {}).items() if item.layer in layers}
-            for items in (old, new)
+            {item: size for item, size in items.get(device, {}).items() if item.layer in layers} for items in (old, new)
         )
         if before != after:
-            wider = {
-                item: size - before.get(item, 0.0) for item, size in after.items() if isinstance(item, Piece)
-            }
+            wider = {item: size - before.get(item, 0.0) for item, size in after.items() if isinstance(item, Piece)}
             copied[device] = sum(size for size in wider.values() if size > 0)
             change[device] = sum(after.values()) - sum(before.values())
             exchanged[device] = _weights(after) - _weights(before)
@@ -117,7 +114,7 @@ def _fullness(sizes: Mapping[int, float], usable: Mapping[int, float]) -> float:
 def _loaded(now: Topology, target: Topology, model: ModelSpec) -> dict[int, float]:
     old, new = weight_slices(now, model), weight_slices(target, model)
     return {
-        device: sum(size for one, size in slices.items() if one not in old.get(device, {}))
+        device: sum(size for weight_slice, size in slices.items() if weight_slice not in old.get(device, {}))
         for device, slices in new.items()
     }
 

@@ -1,4 +1,6 @@
-"""A short calibration of this machine's CPU for one checkpoint: rates and fixed costs, measured in some seconds.
+"""A short calibration of this machine's CPU for one checkpoint.
+
+Rates and fixed costs, measured in some seconds.
 
 ``measure`` starts ``python -m runtime.torch_engine.calibrate CHECKPOINT``, so that the caller loads no torch and the
 measuring process is like a worker: one thread.
@@ -86,7 +88,10 @@ def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context
 
 
 def _kv_bytes_s(checkpoint: Checkpoint, alone_s: float) -> float:
-    """KV bytes per second of a busy decode step: what it reads over what it takes longer than a step alone."""
+    """KV bytes per second of a busy decode step.
+
+    What it reads over what it takes longer than a step alone.
+    """
     model, sequences = checkpoint.spec, 8
     context = min(512, model.max_position_embeddings)
     read = 2 * 4 * model.num_layers * model.num_kv_heads * model.head_dim * sequences * context
@@ -94,7 +99,7 @@ def _kv_bytes_s(checkpoint: Checkpoint, alone_s: float) -> float:
 
 
 def _between_ranks() -> tuple[float, float, float]:
-    """All-reduce seconds of a small and a large message, and the seconds of one hop, between two processes."""
+    """Seconds of a small and a large all-reduce, and of one hop, between two processes."""
     memory, hops = (GroupMemory(GroupShape(tp_sizes, _LARGE_VALUES)) for tp_sizes in ((2,), (1, 1)))
     if (child := os.fork()) == 0:
         try:

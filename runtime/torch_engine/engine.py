@@ -1,4 +1,7 @@
-"""``TorchEngine``: the service's handle on a driver process; speaks the protocol of ``runtime.engine``."""
+"""``TorchEngine``: the service's handle on a driver process.
+
+Speaks the protocol of ``runtime.engine``.
+"""
 
 import contextlib
 import dataclasses
@@ -12,7 +15,7 @@ import msgspec
 
 from runtime import footprint
 from runtime.capabilities import Capabilities
-from runtime.engine import Cut, EngineState, EngineStats, Finish, Lag, Moved, Output, Request, Token
+from runtime.engine import Cut, EngineState, EngineStats, Finish, GenerationRequest, Lag, Moved, Output, Token
 from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFault, SwitchError, TopologyError
 from runtime.models import Cluster, CutTimings, ModelSpec, Topology
 from runtime.process import messages as wire
@@ -20,7 +23,7 @@ from runtime.process.driver import DriverProcess, Revived
 from runtime.process.launcher import Launcher, Launchers, OneHost, Program
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Resized, capabilities
-from runtime.torch_engine.worker.places import precision_of
+from runtime.torch_engine.worker.backends import precision_of
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +32,15 @@ SPARE_MODULE = "runtime.torch_engine.driver.spare"
 
 
 class TorchEngine(Revived):
-    """One driver and what it serves. When the driver dies, running requests end with an error and a new one starts."""
+    """One driver and what it serves.
+
+    When the driver dies, running requests end with an error and a new one starts.
+    """
 
     driver_module = DRIVER_MODULE
     """What runs as the driver; gets the descriptor of its socket."""
 
-    def __init__(self, config: messages.DriverConfig, launchers: Launchers | None = None) -> None:
+    def __init__(self, config: messages.TorchDriverConfig, launchers: Launchers | None = None) -> None:
         """Use ``start``."""
         super().__init__()
         self._config, self._settings = config, config.settings
@@ -44,7 +50,7 @@ class TorchEngine(Revived):
         self._launchers = launchers or OneHost()
         self._driver: DriverProcess
         self._spare: DriverProcess | None = None
-        self._started: messages.Started
+        self._started: messages.TorchStarted
         self._shadow: TorchShadow | None = None
         self._epoch = 0
 
@@ -67,7 +73,7 @@ class TorchEngine(Revived):
             relies = "the built-in engine relies on how x86-64 orders stores between its ranks"
             raise EngineStartError(f"{relies}; this machine is {platform.machine()}: use `engine: vllm`")
         _precision(topology)
-        config = messages.DriverConfig(checkpoint, topology, cluster, settings or EngineSettings())
+        config = messages.TorchDriverConfig(checkpoint, topology, cluster, settings or EngineSettings())
         engine = cls(config, launchers)
         engine._launchers.host_of(topology.devices)
         try:
@@ -99,7 +105,7 @@ class TorchEngine(Revived):
         """Whether it can serve now; see the protocol."""
         return self.state_of(self._driver.vigil)
 
-    async def submit(self, request: Request) -> None:
+    async def submit(self, request: GenerationRequest) -> None:
         """Queue a request; see the protocol."""
         self._live[request.request_id] = request.epoch
         try:
@@ -145,7 +151,10 @@ class TorchEngine(Revived):
         return resized
 
     async def digests(self, positions: dict[str, int] | None = None) -> messages.KvDigests:
-        """Byte digests of each running request's KV; pass the positions of an earlier answer to compare with it."""
+        """Byte digests of each running request's KV.
+
+        Pass the positions of an earlier answer to compare with it.
+        """
         found: messages.KvDigests = await self._call(messages.ReadDigests(positions))
         return found
 
@@ -211,21 +220,21 @@ class TorchEngine(Revived):
 
     def _lost(self, fatal: wire.Fatal) -> None:
         """The driver is gone: end what ran, and start anew unless it never served."""
-        said = f"{fatal.reason}: {fatal.detail}"
+        reason = f"{fatal.reason}: {fatal.detail}"
         if self._driver.ready.done():
-            detail = f"{said}; send the request again"
+            detail = f"{reason}; send the request again"
             self._driver.end(EngineLostError(detail))
             self._end_streams(detail)
-            self.revive(self._launch_anew, self._topology, fatal.blaming(EngineLostError(said)))
+            self.revive(self._launch_anew, self._topology, fatal.blaming(EngineLostError(reason)))
         else:
-            trouble = fatal.trouble or wire.Trouble.of(EngineLostError(said))
+            trouble = fatal.trouble or wire.Trouble.of(EngineLostError(reason))
             self._driver.ready.set_exception(fatal.blaming(trouble.error))
             self._driver.end(EngineLostError(f"the engine could not start: {fatal.detail}"))
 
-    def _stood_in(self, said: wire.StoodIn) -> None:
+    def _stood_in(self, stand_in: wire.StoodIn) -> None:
         """Another topology serves; what ran was ended by the driver before."""
-        lost, self._topology = self._topology, said.topology
-        self.comeback.came_back(lost, said.topology, said.why)
+        lost, self._topology = self._topology, stand_in.topology
+        self.comeback.came_back(lost, stand_in.topology, stand_in.why)
 
     def _end_streams(self, detail: str) -> None:
         """End what the lost driver served. How far each came, the ledger knows."""
@@ -240,14 +249,15 @@ class TorchEngine(Revived):
     async def _launch_anew(self, topology: Topology) -> None:
         """Another driver, once the one before is gone."""
         await self._driver.close()
-        self._config = msgspec.structs.replace(
-            self._config, topology=topology, settings=self._fitting(topology)
-        )
+        self._config = msgspec.structs.replace(self._config, topology=topology, settings=self._fitting(topology))
         await self._launch()
         self._topology = topology
 
     def _fitting(self, topology: Topology) -> EngineSettings:
-        """The settings with no more KV blocks than a topology holds alone; the pool may have given way for what ran last."""
+        """The settings with no more KV blocks than a topology holds alone.
+
+        The pool may have given way for what ran last.
+        """
         settings, cluster = self._settings, self._config.cluster
         if settings.num_blocks is None:
             return settings

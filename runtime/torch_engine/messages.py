@@ -1,4 +1,7 @@
-"""What the engine's processes say to each other, beside what those of both engines do. Orders go down, events come up."""
+"""What the engine's processes say to each other, beside what those of both engines do.
+
+Orders go down, events come up.
+"""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,14 +17,14 @@ from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.torch_engine.models import EngineSettings, Resized, Span
-from runtime.torch_engine.wishes import Sampled, Wish
+from runtime.torch_engine.sampling_tasks import Sampled, SamplingTask
+from runtime.torch_engine.worker.backends import DTYPES
 from runtime.torch_engine.worker.distributed import DistributedRanks
 from runtime.torch_engine.worker.group import SharedRanks
-from runtime.torch_engine.worker.places import DTYPES
 from runtime.torch_engine.worker.shard import ShardSpec
 
 
-class DriverConfig(wire.Said, frozen=True):
+class TorchDriverConfig(wire.WireMessage, frozen=True):
     """What the driver is started with."""
 
     checkpoint: Path
@@ -32,7 +35,7 @@ class DriverConfig(wire.Said, frozen=True):
     """Inventory index of the first device of its host."""
 
 
-class Started(wire.Said, frozen=True):
+class TorchStarted(wire.WireMessage, frozen=True):
     """The driver serves."""
 
     spec: ModelSpec
@@ -102,11 +105,11 @@ Asked = (
     wire.Submit | wire.CancelStream | wire.Stats | BeginSwitch | AwaitTarget | CopyAhead
     | CutOver | EndSwitch | AbortSwitch | Resize | ReadDigests
 )  # fmt: skip
-ToDriver = DriverConfig | wire.Call[Asked]
-FromDriver = Started | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.StoodIn | wire.Fatal
+ToDriver = TorchDriverConfig | wire.Call[Asked]
+FromDriver = TorchStarted | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.StoodIn | wire.Fatal
 
 
-class WorkerConfig(wire.Said, frozen=True):
+class WorkerConfig(wire.WireMessage, frozen=True):
     """What a worker is started with."""
 
     checkpoint: Path
@@ -134,7 +137,7 @@ class WorkerConfig(wire.Said, frozen=True):
         return KvShape(*self.kv[:5], DTYPES[self.precision], self.kv[5])
 
 
-class Hello(wire.Said, frozen=True):
+class Hello(wire.WireMessage, frozen=True):
     """The worker is up; peers find its KV memory here."""
 
     handle: KvHandle
@@ -142,13 +145,13 @@ class Hello(wire.Said, frozen=True):
     """Host and port where ranks of a topology find each other, if they do not share memory."""
 
 
-class Unable(wire.Said, frozen=True):
+class Unable(wire.WireMessage, frozen=True):
     """There is no such device, or no memory on it: the worker waits for its end."""
 
     detail: str
 
 
-class Load(wire.Said, frozen=True):
+class LoadShard(wire.WireMessage, frozen=True):
     """Take an incoming role: load weights, join the group, warm up alone."""
 
     generation: int
@@ -160,7 +163,7 @@ class Load(wire.Said, frozen=True):
     """Where it finds the others."""
 
 
-class Run(wire.Said, frozen=True):
+class Run(wire.WireMessage, frozen=True):
     """Compute one micro-batch in a role."""
 
     generation: int
@@ -169,7 +172,7 @@ class Run(wire.Said, frozen=True):
     spans: tuple[Span, ...]
     rows: list[int]
     """Rows that sample."""
-    wishes: list[Wish]
+    wishes: list[SamplingTask]
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -205,7 +208,10 @@ class Drop(wire.Command, frozen=True):
 
 
 class Gain(wire.Command, frozen=True):
-    """Have memory for these runs of blocks, in these pieces, for one slice; between steps, or beside them where it can be."""
+    """Have memory for these runs of blocks, in these pieces, for one slice.
+
+    Between steps, or beside them where it can be.
+    """
 
     ANSWER: ClassVar[Any] = Slice
     pieces: tuple[Piece, ...]
@@ -215,7 +221,10 @@ class Gain(wire.Command, frozen=True):
 
 
 class GiveBack(Gain, frozen=True):
-    """Give the memory of these runs of blocks back to the system, in these pieces, for one slice; when, as with ``Gain``."""
+    """Give the memory of these runs of blocks back to the system, in these pieces, for one slice.
+
+    When, as with ``Gain``.
+    """
 
 
 class Forget(wire.Command, frozen=True):
@@ -241,26 +250,26 @@ class Digest(wire.Command, frozen=True):
     blocks: tuple[tuple[int, int], ...]
 
 
-class Loaded(wire.Said, frozen=True):
+class Loaded(wire.WireMessage, frozen=True):
     """The role is ready for its group."""
 
     generation: int
 
 
-class Loading(wire.Said, frozen=True):
+class Loading(wire.WireMessage, frozen=True):
     """Another layer of the role is there."""
 
     generation: int
 
 
-class LoadFailed(wire.Said, frozen=True):
+class LoadFailed(wire.WireMessage, frozen=True):
     """The role could not be taken."""
 
     generation: int
     detail: str
 
 
-class Ran(wire.Said, frozen=True):
+class Ran(wire.WireMessage, frozen=True):
     """The last stage finished a micro-batch."""
 
     batch_id: int
@@ -268,5 +277,5 @@ class Ran(wire.Said, frozen=True):
 
 
 Order = Copy | Exchange | Drop | Gain | GiveBack | Forget | Ping | WarmUp | Digest
-ToWorker = WorkerConfig | Load | Run | wire.Call[Order]
+ToWorker = WorkerConfig | LoadShard | Run | wire.Call[Order]
 FromWorker = Hello | Unable | Loaded | Loading | LoadFailed | Ran | wire.Reply

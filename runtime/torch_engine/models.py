@@ -1,4 +1,7 @@
-"""Settings and nouns of the torch engine. Imports no torch, so that pure parts and the service can use it."""
+"""Settings and nouns of the torch engine.
+
+Imports no torch, so that pure parts and the service can use it.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -89,7 +92,10 @@ class Resized:
 
 
 def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:
-    """TP degrees that divide the heads and the MLP; any number of stages up to the slabs; the precision that runs."""
+    """TP degrees that divide the heads and the MLP; any number of stages up to the slabs.
+
+    The precision that runs.
+    """
     degrees = range(1, model.num_kv_heads + 1)
     return Capabilities(
         tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n),

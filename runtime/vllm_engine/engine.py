@@ -1,4 +1,6 @@
-"""``VllmEngine``: stock vLLM engines behind the protocol of ``runtime.engine``, one that serves and one to go to.
+"""``VllmEngine``: stock vLLM engines behind the protocol of ``runtime.engine``.
+
+One that serves and one to go to.
 
 Block ids are private to each engine; a request is named by the router's id everywhere. The service knows every token
 that was emitted, so what it knows is the frontier.
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from runtime import errors
 from runtime.capabilities import Capabilities
-from runtime.engine import EngineState, EngineStats, Moved, Output, Request, Token
+from runtime.engine import EngineState, EngineStats, GenerationRequest, Moved, Output, Token
 from runtime.footprint import weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.process.driver import Revived
@@ -23,8 +25,8 @@ from runtime.process.launcher import Launcher, Launchers, OneHost
 from runtime.process.liveness import RESTART_PATIENCE_S
 from runtime.process.messages import CancelStream, Stats, Submit
 from runtime.vllm_engine import launch
-from runtime.vllm_engine.instance import Instance, Spare, Stream, UntoldEndError
-from runtime.vllm_engine.messages import DriverConfig, Expose, Preparation
+from runtime.vllm_engine.instance import Instance, Spare, TrackedRequest, UntoldEndError
+from runtime.vllm_engine.messages import Expose, Preparation, VllmDriverConfig
 from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.switch import VllmShadow
 
@@ -47,7 +49,7 @@ class VllmEngine(Revived):
         self.model = spec
         self.cluster = cluster
         self.settings = settings
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, TrackedRequest] = {}
         self.standby: list[Instance] = []
         """The least recently used one first."""
         self.active: Instance
@@ -75,7 +77,9 @@ class VllmEngine(Revived):
         standby: Iterable[Instance] = (),
         launchers: Launchers | None = None,
     ) -> "VllmEngine":
-        """Start a vLLM engine on the host of its devices and wait until it serves; engines of ``standby`` are used as they are.
+        """Start a vLLM engine on the host of its devices and wait until it serves.
+
+        Engines of ``standby`` are used as they are.
 
         Raises:
             EngineStartError: vLLM is missing or another version, refuses an option, cannot load the model.
@@ -115,14 +119,14 @@ class VllmEngine(Revived):
         """Whether it can serve now; see the protocol."""
         return self.state_of(self.active.vigil)
 
-    async def submit(self, request: Request) -> None:
+    async def submit(self, request: GenerationRequest) -> None:
         """Queue a request; see the protocol."""
         await self._opened()
         if request.epoch < self._epoch:
             # it was under way to the engine during a cut
             self._outputs.put_nowait([Moved(self._epoch, (request.request_id,))])
             request = replace(request, epoch=self._epoch)
-        self.streams[request.request_id] = Stream(request, self.active, [*request.past], request.epoch)
+        self.streams[request.request_id] = TrackedRequest(request, self.active, [*request.past], request.epoch)
         try:
             await self.active.call(Submit(request))
         except errors.RuntimeFault:
@@ -189,13 +193,11 @@ class VllmEngine(Revived):
         """
         options = launch.engine_options(self._checkpoint, topology, self.settings)
         if not launch.is_cpu(self.cluster):
-            utilization = launch.utilization(
-                topology, self.cluster, weight_bytes(topology, self.model), self.settings
-            )
+            utilization = launch.utilization(topology, self.cluster, weight_bytes(topology, self.model), self.settings)
             options = {"gpu_memory_utilization": utilization} | options
         launcher = self.launcher_of(topology)
         environment = launch.environment(topology, launcher.visible, launcher.first_device)
-        config = DriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
+        config = VllmDriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
         instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
         self._listen(instance)
         return instance
@@ -258,7 +260,7 @@ class VllmEngine(Revived):
 
     # --- inside ---
 
-    async def _ordered(self, config: DriverConfig, topology: Topology) -> Instance | None:
+    async def _ordered(self, config: VllmDriverConfig, topology: Topology) -> Instance | None:
         """An engine in the spare process; None where none is ready, or it was killed on the way."""
         instance = self.spare.take() if self.spare else None
         if instance is None:
@@ -269,7 +271,7 @@ class VllmEngine(Revived):
             log.warning("the spare process was lost, the engine starts in a new one: %s", error)
             return None
 
-    async def _fresh(self, launcher: Launcher, config: DriverConfig, topology: Topology) -> Instance:
+    async def _fresh(self, launcher: Launcher, config: VllmDriverConfig, topology: Topology) -> Instance:
         settings, surroundings = self.settings, {**self._surroundings, **config.environment}
         patience = settings.stall_after_s, settings.lost_after_s
         try:
@@ -355,14 +357,18 @@ class VllmEngine(Revived):
         self._begin_spare()
 
     async def _make_room(self, target: Topology) -> None:
-        """Check that the target fits beside what runs. Standby engines on its devices give way, the least recently used first.
+        """Check that the target fits beside what runs.
+
+        Standby engines on its devices give way, the least recently used first.
 
         Raises:
             SwitchError: it does not, with the figures; nothing gave way.
         """
         self._refuse_without_memory([self.topology, target])
         while not self._fits_all(target):
-            shared = (one for one in self.standby if not {*one.topology.devices}.isdisjoint(target.devices))
+            shared = (
+                instance for instance in self.standby if not {*instance.topology.devices}.isdisjoint(target.devices)
+            )
             oldest = next(shared)
             self.standby.remove(oldest)
             await oldest.close()
@@ -370,7 +376,7 @@ class VllmEngine(Revived):
     def _fits_all(self, target: Topology) -> bool:
         """The target fits beside all engines there are."""
         try:
-            self._refuse_without_memory([self.topology, target, *(one.topology for one in self.standby)])
+            self._refuse_without_memory([self.topology, target, *(instance.topology for instance in self.standby)])
         except errors.SwitchError:
             return False
         return True

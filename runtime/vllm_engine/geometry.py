@@ -52,7 +52,7 @@ class KvGeometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RankShare:
     """What one rank holds: half-open ranges of layers and heads."""
 
     layers: tuple[int, int]

@@ -1,17 +1,20 @@
-"""One vLLM engine as the service sees it: a driver process that has its orders; and one that waits for some."""
+"""One vLLM engine as the service sees it: a driver process that has its orders.
+
+And one that waits for some.
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from runtime.engine import Finish, Output, Request, Token
+from runtime.engine import Finish, GenerationRequest, Output, Token
 from runtime.errors import EngineLostError, EngineStartError
 from runtime.models import Topology
 from runtime.process.driver import DriverProcess
 from runtime.process.launcher import Launcher, Program
 from runtime.process.messages import Fatal
-from runtime.vllm_engine.messages import DriverConfig, FromDriver, Preparation, Started
+from runtime.vllm_engine.messages import FromDriver, Preparation, VllmDriverConfig, VllmStarted
 from runtime.vllm_engine.models import VllmSettings
 
 log = logging.getLogger(__name__)
@@ -32,7 +35,7 @@ class Instance(DriverProcess):
     """A vLLM engine, from the start of its process, which imports vLLM and waits for orders, to its end."""
 
     topology: Topology
-    started: Started
+    started: VllmStarted
 
     def __init__(self, launcher: Launcher, preparation: Preparation) -> None:
         """Start the process; ``serve`` gives it its orders.
@@ -47,8 +50,10 @@ class Instance(DriverProcess):
         super().__init__(launcher, program, preparation.stall_after_s, preparation.lost_after_s)
         self.send(preparation)
 
-    async def serve(self, config: DriverConfig, topology: Topology, patience_s: float) -> "Instance":
-        """Give it its orders and wait until its engine serves, up to ``patience_s``. Cancelling ends it. Returns itself.
+    async def serve(self, config: VllmDriverConfig, topology: Topology, patience_s: float) -> "Instance":
+        """Give it its orders and wait until its engine serves, up to ``patience_s``. Cancelling ends it.
+
+        Returns itself.
 
         Raises:
             EngineStartError: it cannot, and why; ``UntoldEndError`` where the process ended without saying why.
@@ -74,9 +79,7 @@ class Instance(DriverProcess):
 
     def _lost(self, fatal: Fatal) -> None:
         """The driver is gone, and nobody asked it to go."""
-        detail = (
-            f"the vLLM engine {self.topology.shape} was lost: {fatal.detail}{self._last_words(fatal.detail)}"
-        )
+        detail = f"the vLLM engine {self.topology.shape} was lost: {fatal.detail}{self._last_words(fatal.detail)}"
         if not self.ready.done():
             self.ready.set_exception(self._start_error(fatal))
         self.end(EngineLostError(detail))
@@ -91,19 +94,19 @@ class Instance(DriverProcess):
             return kind(f"vLLM did not start as {self.topology.shape}: {fatal.detail}{words}")
         return fatal.trouble.error
 
-    def _last_words(self, said: str) -> str:
+    def _last_words(self, text: str) -> str:
         """The last error in the engine's log, unless it was said."""
         errors = [line.partition("] ")[2] or line for line in self.process.log() if "Error: " in line]
         wanted = [line.strip() for line in errors if "root cause" not in line and "cancelled" not in line]
         last = wanted[-1][-300:] if wanted else ""
-        return f" ({last})" if last and last not in said else ""
+        return f" ({last})" if last and last not in text else ""
 
 
 @dataclass(slots=True)
-class Stream:
+class TrackedRequest:
     """A request that has not ended."""
 
-    request: Request
+    request: GenerationRequest
     owner: Instance
     emitted: list[int] = field(default_factory=list)
     epoch: int = 0
@@ -115,7 +118,9 @@ class Stream:
 
 
 class Spare:
-    """A driver process that has imported vLLM and waits for its orders, so that a target starts in a part of the time.
+    """A driver process that has imported vLLM and waits for its orders.
+
+    So that a target starts in a part of the time.
 
     It is there to save time and nothing else: without one, or with one that is not ready yet, an engine starts as ever. One
     process at a time, for engines on devices of one kind.
@@ -167,9 +172,7 @@ class Spare:
         if process is None:
             return
         self._process = None
-        log.warning(
-            "the spare vLLM process ended: %s", "; ".join(process.process.log()[-3:]) or "it wrote nothing"
-        )
+        log.warning("the spare vLLM process ended: %s", "; ".join(process.process.log()[-3:]) or "it wrote nothing")
         task = asyncio.create_task(process.close())
         self._background.add(task)
         task.add_done_callback(self._background.discard)

@@ -32,15 +32,16 @@ LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_
 
 
 def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> Capabilities:
-    """What vLLM runs: one TP degree for all stages; FP8 on GPUs only; steps as the deployment's options fill them."""
+    """What vLLM runs: one TP degree for all stages; FP8 on GPUs only.
+
+    Steps as the deployment's options fill them.
+    """
     degrees = tuple(
-        n
-        for n in range(1, model.num_kv_heads + 1)
-        if not model.num_kv_heads % n and not model.intermediate_size % n
+        n for n in range(1, model.num_kv_heads + 1) if not model.num_kv_heads % n and not model.intermediate_size % n
     )
     precisions = ("fp32", "bf16") if is_cpu(cluster) else ("fp32", "bf16", "fp16", "fp8")
-    asked = {**_limits(settings), **settings.options}
-    given = {limit: asked[option] for option, limit in LIMITED.items() if isinstance(asked.get(option), int)}
+    options = {**_limits(settings), **settings.options}
+    given = {limit: options[option] for option, limit in LIMITED.items() if isinstance(options.get(option), int)}
     return Capabilities(
         degrees,
         model.num_layers,
@@ -87,7 +88,10 @@ def engine_options(checkpoint: Path, topology: Topology, settings: VllmSettings)
 
 
 def surroundings(cluster: Cluster, settings: VllmSettings) -> dict[str, str]:
-    """Variables that a driver sets before it imports vLLM, where the operator has not; the same for every topology."""
+    """Variables that a driver sets before it imports vLLM, where the operator has not.
+
+    The same for every topology.
+    """
     chosen = {
         # the engine core runs in the driver itself, which is what gives it step boundaries
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -122,13 +126,17 @@ def environment(topology: Topology, visible: str, first_device: int = 0) -> dict
 def _visible(device: int, visible: str) -> str:
     names = [name.strip() for name in visible.split(",")] if visible else []
     if names and device >= len(names):
-        what = f"{VISIBLE}={visible} shows {len(names)} devices to the service, but device {device} of its host is planned"
+        what = (
+            f"{VISIBLE}={visible} shows {len(names)} devices to the service, but device {device} of its host is planned"
+        )
         raise SwitchError(Reason.UNSUPPORTED, f"{what}; show it all of the inventory")
     return names[device] if names else str(device)
 
 
 def sized(settings: VllmSettings, cluster: Cluster, topology: Topology, weights: int) -> VllmSettings:
-    """Settings with all sizes said. On GPUs they follow from the smallest device's memory; ``weights`` are a device's bytes.
+    """Settings with all sizes said.
+
+    On GPUs they follow from the smallest device's memory; ``weights`` are a device's bytes.
 
     A quarter of a device for KV leaves room for the weights of two engines side by side.
     """
@@ -144,18 +152,18 @@ def sized(settings: VllmSettings, cluster: Cluster, topology: Topology, weights:
     )
 
 
-def utilization(
-    topology: Topology, cluster: Cluster, weights: Mapping[int, int], settings: VllmSettings
-) -> float:
-    """The part of a device's memory that vLLM wants free before it starts: what this engine asks for, not its default of 0.92.
+def utilization(topology: Topology, cluster: Cluster, weights: Mapping[int, int], settings: VllmSettings) -> float:
+    """The part of a device's memory that vLLM wants free before it starts.
+
+    What this engine asks for, not its default of 0.92.
 
     With ``kv_cache_memory_bytes`` given, vLLM uses it for nothing else.
     """
-    asked = (
+    shares = (
         (weights[device] + settings.kv_cache_bytes + OVERHEAD_BYTES) / cluster.gpu(device).memory_bytes
         for device in topology.devices
     )
-    return min(1.0, math.ceil(max(asked) * 100) / 100)
+    return min(1.0, math.ceil(max(shares) * 100) / 100)
 
 
 def refuse_without_memory(
@@ -183,8 +191,8 @@ def refuse_without_memory(
 
 def _limits(settings: VllmSettings) -> dict[str, int]:
     """vLLM's options for the limits that the deployment sets."""
-    asked = {option: getattr(settings, limit) for option, limit in LIMITED.items()}
-    return {option: number for option, number in asked.items() if number is not None}
+    limits = {option: getattr(settings, limit) for option, limit in LIMITED.items()}
+    return {option: number for option, number in limits.items() if number is not None}
 
 
 def _one_precision(topology: Topology) -> Any:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from runtime.engine import Request
+from runtime.engine import GenerationRequest
 from runtime.process import messages as wire
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.staging import StagingHandle
 
 
-class Preparation(wire.Said, frozen=True):
-    """The first message to a driver process: how it prepares for a ``DriverConfig``."""
+class Preparation(wire.WireMessage, frozen=True):
+    """The first message to a driver process: how it prepares for a ``VllmDriverConfig``."""
 
     environment: Mapping[str, str]
     """Set before vLLM is imported, where the operator has not."""
@@ -23,7 +23,7 @@ class Preparation(wire.Said, frozen=True):
     """Without progress for so long its engine ends."""
 
 
-class DriverConfig(wire.Said, frozen=True):
+class VllmDriverConfig(wire.WireMessage, frozen=True):
     """What a driver is started with."""
 
     checkpoint: Path
@@ -34,7 +34,7 @@ class DriverConfig(wire.Said, frozen=True):
     is_on_cpu: bool
 
 
-class Started(wire.Said, frozen=True):
+class VllmStarted(wire.WireMessage, frozen=True):
     """The engine serves."""
 
     geometry: KvGeometry | str
@@ -84,7 +84,7 @@ class SourceState:
 class Parking:
     """A request of the source that the target is to make ready for; it is sent once."""
 
-    request: Request
+    request: GenerationRequest
     emitted: tuple[int, ...]
     """Its output so far."""
 
@@ -99,11 +99,11 @@ class TargetState:
 
 
 News = Mapping[str, tuple[int, ...]]
-"""Request to the tokens it said since the target was told last."""
+"""GenerationRequest to the tokens it said since the target was told last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseRequest:
     """A parked or followed request goes on at the target."""
 
     request_id: str
@@ -117,7 +117,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class TargetReleased:
     """What the target's part of the cut took."""
 
     load_s: float
@@ -188,8 +188,8 @@ class Settle(wire.Command, frozen=True):
 class Takeover(wire.Command, frozen=True):
     """The cut: these requests go on here. Answered when their KV is here and the first step is done."""
 
-    ANSWER: ClassVar[Any] = Released
-    releases: list[Release]
+    ANSWER: ClassVar[Any] = TargetReleased
+    releases: list[ReleaseRequest]
     news: News
 
 
@@ -214,5 +214,5 @@ Asked = (
     wire.Submit | wire.CancelStream | wire.Stats | ForgetPrefixes | Expose | AttachSource | Sync | Suspend | Resume | AttachTarget
     | Park | Follow | Advance | Settle | Takeover | Commit | Abandon | PageDigests
 )  # fmt: skip
-ToDriver = Preparation | DriverConfig | wire.Call[Asked]
-FromDriver = wire.Prepared | Started | wire.Tokens | wire.Reply | wire.Beat | wire.Fatal
+ToDriver = Preparation | VllmDriverConfig | wire.Call[Asked]
+FromDriver = wire.Prepared | VllmStarted | wire.Tokens | wire.Reply | wire.Beat | wire.Fatal

@@ -1,4 +1,7 @@
-"""Settings of the vLLM engine. A leaf: imports neither torch nor vllm, so that the service can use it without them."""
+"""Settings of the vLLM engine.
+
+A leaf: imports neither torch nor vllm, so that the service can use it without them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

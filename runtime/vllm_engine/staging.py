@@ -1,4 +1,6 @@
-"""The shared memory that KV passes through during a switch: slots of whole blocks, by logical (layer, KV head).
+"""The shared memory that KV passes through during a switch.
+
+Slots of whole blocks, by logical (layer, KV head).
 
 One memory file per switch, made on the host of both engines and opened by the workers through it, so that nothing has a name and
 nothing is left when processes die. It is bounded; memory is taken as slots are first written.
@@ -60,9 +62,7 @@ def open_slots(handle: StagingHandle) -> Any:
     try:
         with Path(handle.path).open("r+b") as file:
             if os.fstat(file.fileno()).st_ino != handle.inode:
-                raise EngineLostError(
-                    f"the staging memory of the switch is gone: {handle.path} is another file"
-                )
+                raise EngineLostError(f"the staging memory of the switch is gone: {handle.path} is another file")
             memory = mmap.mmap(file.fileno(), handle.num_slots * geometry.block_values * dtype.itemsize)
     except OSError as error:
         raise EngineLostError(f"the staging memory of the switch is gone ({handle.path}): {error}") from error

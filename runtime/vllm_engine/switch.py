@@ -1,4 +1,6 @@
-"""The vLLM engine's side of a switch: two engines, staging memory between them, and one moment that counts.
+"""The vLLM engine's side of a switch.
+
+Two engines, staging memory between them, and one moment that counts.
 
     ready    start the target's engine (or take a standby one), make the staging memory
     lag      source copies to staging, target from it; requests are parked on the target; followed ones get tokens
@@ -21,7 +23,7 @@ from runtime.process.launcher import Launcher
 from runtime.vllm_engine import messages
 from runtime.vllm_engine.connector.frontier import Terms, counted, path_of, tail_start
 from runtime.vllm_engine.geometry import KvGeometry
-from runtime.vllm_engine.instance import Instance, Stream
+from runtime.vllm_engine.instance import Instance, TrackedRequest
 from runtime.vllm_engine.models import Stay, SwitchPath, VllmSettings
 from runtime.vllm_engine.staging import Staging, size_of
 
@@ -39,7 +41,7 @@ class VllmHost(Protocol):
     model: ModelSpec
     cluster: Cluster
     settings: VllmSettings
-    streams: dict[str, Stream]
+    streams: dict[str, TrackedRequest]
     active: Instance
     standby: list[Instance]
 
@@ -148,7 +150,9 @@ class VllmShadow:
         except TimeoutError:
             late = self._left()
             timeout_s = self._engine.settings.drain_timeout_s
-            detail = f"it could not move to {self._topology.shape} and did not end in {timeout_s} s; send the request again"
+            detail = (
+                f"it could not move to {self._topology.shape} and did not end in {timeout_s} s; send the request again"
+            )
             self._engine.end_streams(late, detail)
             with contextlib.suppress(EngineLostError):
                 await self._source.call(messages.Abandon(tuple(late)))
@@ -256,9 +260,7 @@ class VllmShadow:
 
     async def _bring(self, target: Instance) -> None:
         """Choose paths for new requests and bring them to the target; drop there what has ended."""
-        streams = {
-            name: stream for name, stream in self._engine.streams.items() if stream.owner is self._source
-        }
+        streams = {name: stream for name, stream in self._engine.streams.items() if stream.owner is self._source}
         gone = tuple(name for name in self._paths if name not in streams)
         for name in gone:
             del self._paths[name]
@@ -271,14 +273,16 @@ class VllmShadow:
             new = [streams[name] for name in self._named(path) if name not in self._told]
             self._told |= {stream.request.request_id: len(stream.emitted) for stream in new}
             if new:
-                await target.call(command([messages.Parking(one.request, tuple(one.emitted)) for one in new]))
+                await target.call(
+                    command([messages.Parking(tracked.request, tuple(tracked.emitted)) for tracked in new])
+                )
 
     def _news(self) -> messages.News:
         """What was said since the target was told last."""
         news = {}
-        for name, told in self._told.items():
-            if (stream := self._engine.streams.get(name)) and len(stream.emitted) > told:
-                news[name] = tuple(stream.emitted[told:])
+        for name, count in self._told.items():
+            if (stream := self._engine.streams.get(name)) and len(stream.emitted) > count:
+                news[name] = tuple(stream.emitted[count:])
                 self._told[name] = len(stream.emitted)
         return news
 
@@ -287,7 +291,10 @@ class VllmShadow:
         return len(extent.slots) * self._source.started.block_size < extent.num_computed
 
     def _lack(self, name: str, extent: messages.Extent, there: int) -> int:
-        """Positions that the target lacks and that would make the cut longer; the last block is copied in it anyway."""
+        """Positions that the target lacks and that would make the cut longer.
+
+        The last block is copied in it anyway.
+        """
         path, lacking = self._paths.get(name), max(0, extent.num_computed - there)
         if path == "patch" and there >= tail_start(extent.num_computed, self._source.started.block_size):
             return 0
@@ -311,7 +318,7 @@ class VllmShadow:
         paths = {name: self._paths[name] for name in self._left() if name not in moved}
         stays = {name: path if isinstance(path, Stay) else Stay.NO_ROOM for name, path in paths.items()}
         self._refuse_to_leave(stays.values())
-        done: messages.Released = await self._target.call(messages.Takeover(releases, self._news()))
+        done: messages.TargetReleased = await self._target.call(messages.Takeover(releases, self._news()))
         self._check_source()
         self._commit(epoch, moved)
         # the step in flight when the order came is drained too
@@ -337,10 +344,10 @@ class VllmShadow:
         """Those that are nearly done may stay under any policy."""
         reasons = [why for why in stays if why is not Stay.NEARLY_DONE]
         if self._engine.settings.drain == "refuse" and reasons:
-            told = "; ".join(f"{count} {why}" for why, count in counted(reasons).items())
+            listed = "; ".join(f"{count} {why}" for why, count in counted(reasons).items())
             raise SwitchError(
                 Reason.UNSUPPORTED,
-                f"{len(reasons)} requests cannot move to {self._topology.shape} ({told}); "
+                f"{len(reasons)} requests cannot move to {self._topology.shape} ({listed}); "
                 "wait for their end, or let them drain with vllm.drain: wait",
             )
 
@@ -359,18 +366,18 @@ class VllmShadow:
         except EngineLostError:
             pass
 
-    def _release_of(self, name: str, state: messages.SourceState, epoch: int) -> messages.Release | None:
+    def _release_of(self, name: str, state: messages.SourceState, epoch: int) -> messages.ReleaseRequest | None:
         """How a request that the target knows goes on there; None when it stays on the source."""
         index = len(self._engine.streams[name].emitted)
         generator = state.generators.get(name, b"")
         if self._paths[name] == "follow":
-            return messages.Release(name, epoch, index, None, generator)
+            return messages.ReleaseRequest(name, epoch, index, None, generator)
         extent = state.extents.get(name)
         # no room in staging memory: it stays
         is_there = extent is not None and extent.staged >= extent.num_computed
-        return messages.Release(name, epoch, index, extent, generator) if is_there else None
+        return messages.ReleaseRequest(name, epoch, index, extent, generator) if is_there else None
 
-    def _recomputed(self, releases: list[messages.Release], state: messages.SourceState) -> int:
+    def _recomputed(self, releases: list[messages.ReleaseRequest], state: messages.SourceState) -> int:
         """Positions with KV on the source that the target computed itself."""
         followed = [release.request_id for release in releases if release.extent is None]
         return sum(state.extents[name].num_computed for name in followed if name in state.extents)

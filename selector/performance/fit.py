@@ -1,4 +1,6 @@
-"""From step times of a running engine to the profile of its device kind. Pure: measuring is the command line's.
+"""From step times of a running engine to the profile of its device kind.
+
+Pure: measuring is the command line's.
 
 Gauss-Newton on the logarithms of predicted over measured times, with a weak pull to the profile that it starts from. Shares are
 sought on a logarithmic scale, overheads in units of the shortest step. What the samples cannot tell apart (a layer's overhead
@@ -17,7 +19,7 @@ from runtime.models import Cluster, ModelSpec, Precision, Topology
 from selector.models import Profile, SampleError
 from selector.performance.load import period_s
 from selector.performance.perf import Step, stage_costs
-from selector.performance.simulator import Server
+from selector.performance.simulator import ServerModel
 
 MIN_PREFILLS, MIN_DECODES = 3, 4
 FOLDS = 5
@@ -35,16 +37,14 @@ _NUDGE = 1e-4
 _SETTLED = 1e-9
 _DIGITS = 4
 _OVERHEADS = ("layer_overhead_s", "step_overhead_s")
-_FIXED = frozenset(
-    {"kind", "memory_bytes", "memory_bytes_s", "flops_s", "error_band", "source", "extrapolated"}
-)
+_FIXED = frozenset({"kind", "memory_bytes", "memory_bytes_s", "flops_s", "error_band", "source", "extrapolated"})
 """What is declared of a kind and not fitted: peaks of the data sheet, and words about the profile."""
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class StepSample:
     """One step that was timed: so many sequences, each with new tokens behind cached ones."""
 
     sequences: int
@@ -80,7 +80,7 @@ class Running:
         stages = self.topology.stages
         return tuple(dict.fromkeys(stage.precision_of(layer) for stage in stages for layer in stage.layers))
 
-    def predicted_s(self, samples: Sequence[Sample], profile: Profile) -> tuple[float, ...]:
+    def predicted_s(self, samples: Sequence[StepSample], profile: Profile) -> tuple[float, ...]:
         """What the selector's step model says that the steps of these samples take.
 
         Raises:
@@ -88,7 +88,7 @@ class Running:
         """
         stages = stage_costs(self.topology, self.model, self.cluster, {self.kind: profile})
         steps = USUAL_BATCHING
-        server = Server(stages, steps.max_sequences, kv_tokens=0, chunk_tokens=steps.max_step_tokens)
+        server = ServerModel(stages, steps.max_sequences, kv_tokens=0, chunk_tokens=steps.max_step_tokens)
         return tuple(
             period_s(
                 server,
@@ -116,7 +116,7 @@ class Fit:
     """The profile's word on each sample."""
 
 
-def fit(samples: Sequence[Sample], running: Running, start: Profile) -> Fit:
+def fit(samples: Sequence[StepSample], running: Running, start: Profile) -> Fit:
     """The profile that explains the samples, as near to ``start`` as they allow.
 
     Its error band is the worst relative error at a sample, held out or not. Formats that did not run are marked as extrapolated
@@ -163,7 +163,7 @@ def all_figures(profile: Profile) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check(samples: Sequence[Sample]) -> None:
+def _check(samples: Sequence[StepSample]) -> None:
     prefills = sum(sample.is_prefill for sample in samples)
     decodes = len(samples) - prefills
     if prefills < MIN_PREFILLS or decodes < MIN_DECODES:
@@ -178,13 +178,13 @@ def _check(samples: Sequence[Sample]) -> None:
 
 def _figures(running: Running) -> tuple[str, ...]:
     """What step times can tell of a kind, formats as they run."""
-    computes = dict.fromkeys(f"compute_share.{one.activations}" for one in running.precisions)
-    streams = dict.fromkeys(f"weight_share.{one.weights}" for one in running.precisions)
+    computes = dict.fromkeys(f"compute_share.{precision.activations}" for precision in running.precisions)
+    streams = dict.fromkeys(f"weight_share.{precision.weights}" for precision in running.precisions)
     return (*computes, *streams, "kv_share", *_OVERHEADS)
 
 
 def _extrapolated(start: Profile, running: Running) -> tuple[str, ...]:
-    ran = {one.weights for one in running.precisions}
+    ran = {precision.weights for precision in running.precisions}
     without = start.extrapolated if start.source == "measured" else start.precisions
     return tuple(name for name in without if name not in ran)
 
@@ -199,10 +199,10 @@ def _with(profile: Profile, values: Mapping[str, float]) -> Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _FitSearch:
     """Figures as places on a line each, between their bounds."""
 
-    samples: Sequence[Sample]
+    samples: Sequence[StepSample]
     running: Running
     start: Profile
     names: tuple[str, ...]
@@ -211,17 +211,15 @@ class _Search:
 
     @classmethod
     def of(
-        cls, samples: Sequence[Sample], running: Running, start: Profile, names: tuple[str, ...]
-    ) -> "_Search":
+        cls, samples: Sequence[StepSample], running: Running, start: Profile, names: tuple[str, ...]
+    ) -> "_FitSearch":
         predicted = running.predicted_s(samples, start)
-        longer = (max(sample.seconds, said) for sample, said in zip(samples, predicted, strict=True))
+        longer = (max(sample.seconds, predicted_s) for sample, predicted_s in zip(samples, predicted, strict=True))
         return cls(samples, running, start, names, min(longer))
 
     @property
     def bounds(self) -> Vector:
-        ranges = [
-            (0.0, math.inf) if name in _OVERHEADS else (math.log(LOWEST_SHARE), 0.0) for name in self.names
-        ]
+        ranges = [(0.0, math.inf) if name in _OVERHEADS else (math.log(LOWEST_SHARE), 0.0) for name in self.names]
         return np.array(ranges, dtype=float).reshape(-1, 2).T
 
     @property
@@ -291,19 +289,17 @@ class _Search:
         return None
 
 
-def _solved(samples: Sequence[Sample], running: Running, start: Profile, names: tuple[str, ...]) -> Profile:
-    search = _Search.of(samples, running, start, names)
+def _solved(samples: Sequence[StepSample], running: Running, start: Profile, names: tuple[str, ...]) -> Profile:
+    search = _FitSearch.of(samples, running, start, names)
     found = search.profile(search.solution())
     return _with(found, {name: float(f"{figure(found, name):.{_DIGITS}g}") for name in names})
 
 
-def _least_known(
-    samples: Sequence[Sample], running: Running, start: Profile, names: tuple[str, ...]
-) -> str | None:
+def _least_known(samples: Sequence[StepSample], running: Running, start: Profile, names: tuple[str, ...]) -> str | None:
     """The figure of which the samples tell least, if that is too little."""
     if not names:
         return None
-    search = _Search.of(samples, running, start, names)
+    search = _FitSearch.of(samples, running, start, names)
     slopes = search.slopes(search.solution())
     left = PULL**2 * np.diag(np.linalg.inv(slopes.T @ slopes))
     ranks = list(zip(left.round(3), -search.origin, strict=True))  # of two overheads the smaller one stays
@@ -312,7 +308,7 @@ def _least_known(
 
 
 def _held_out_errors(
-    samples: Sequence[Sample], running: Running, start: Profile, names: tuple[str, ...]
+    samples: Sequence[StepSample], running: Running, start: Profile, names: tuple[str, ...]
 ) -> list[float]:
     """The error at each sample of a profile that was fitted without it."""
     errors = []
@@ -324,8 +320,6 @@ def _held_out_errors(
     return errors
 
 
-def _errors(samples: Sequence[Sample], predicted_s: Sequence[float]) -> list[float]:
+def _errors(samples: Sequence[StepSample], predicted_s: Sequence[float]) -> list[float]:
     """Relative to the measured time."""
-    return [
-        abs(predicted / sample.seconds - 1) for sample, predicted in zip(samples, predicted_s, strict=True)
-    ]
+    return [abs(predicted / sample.seconds - 1) for sample, predicted in zip(samples, predicted_s, strict=True)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from selector.performance.simulator import Server
-from selector.performance.work import Atoms, Crowd, Lengths, Pace, Values, Work, work_of
+from selector.performance.simulator import ServerModel
+from selector.performance.work import Atoms, Lengths, PromptMeans, Saturation, Values, Work, work_of
 
 LEVELS = 128
 """Cells of the work found on arrival."""
@@ -56,7 +56,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """How work becomes heavy while a queue lasts: exponentially in time, the queue growing by what is not spare.
+    """How work becomes heavy while a queue lasts.
+
+    Exponentially in time, the queue growing by what is not spare.
 
     In a queue that has lasted ``t`` a share ``u = exp(-t / lasting)`` of the work is light. Its level moves by what the server
     has to spare, ``(full + u * (calm - full)) dt``; integrated, that gives the level for each ``u``.
@@ -123,7 +125,10 @@ class Spread:
         return cls(cell_s, np.diff(np.interp(np.arange(_CELLS + 1) * cell_s, edges, below)))
 
     def plus(self, other: Atoms) -> "Spread":
-        """The sum with an independent one of weighted values, each split between two cells so that the mean stays."""
+        """The sum with an independent distribution of weighted values.
+
+        Each sum is split between two cells so that the mean stays.
+        """
         places = np.minimum(other.values / self.cell_s, _CELLS - 2)
         below = places.astype(int)
         above = places - below
@@ -132,9 +137,7 @@ class Spread:
             return replace(self, chances=(1 - above[0]) * moved[0] + above[0] * moved[1])
         kernel = np.bincount(below, weights=other.weights * (1 - above), minlength=_CELLS)
         kernel += np.bincount(below + 1, weights=other.weights * above, minlength=_CELLS)
-        product = np.fft.irfft(
-            np.fft.rfft(self.chances, 2 * _CELLS) * np.fft.rfft(kernel, 2 * _CELLS), 2 * _CELLS
-        )
+        product = np.fft.irfft(np.fft.rfft(self.chances, 2 * _CELLS) * np.fft.rfft(kernel, 2 * _CELLS), 2 * _CELLS)
         return replace(self, chances=np.clip(product[:_CELLS], 0.0, None))
 
     def plus_even(self, most_s: float) -> "Spread":
@@ -179,9 +182,7 @@ def betas(support: tuple[float, float], means: Values, variances: Values, weight
     centres = np.clip((means - low) / width, 1e-4, 1 - 1e-4)
     spreads = np.clip(variances / width**2, 1e-8, 0.98 * centres * (1 - centres))
     firmness = centres * (1 - centres) / spreads - 1
-    angles = (np.arange(_POINTS) + 0.5) * (
-        np.pi / 2 / _POINTS
-    )  # squared sines are dense where betas are steep
+    angles = (np.arange(_POINTS) + 0.5) * (np.pi / 2 / _POINTS)  # squared sines are dense where betas are steep
     logs = np.outer(2 * centres * firmness - 1, np.log(np.sin(angles)))
     logs += np.outer(2 * (1 - centres) * firmness - 1, np.log(np.cos(angles)))
     chances = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -228,7 +229,7 @@ class _Calm:
     """What arrivals at a rate keep going without a queue that lasts."""
 
     work: Work
-    pace: Pace
+    pace: PromptMeans
     service: Service
     """A prompt's time of the slowest stage."""
     busy: float
@@ -238,7 +239,7 @@ class _Calm:
     """Sequences that decode, mean."""
 
 
-def latencies(server: Server, lengths: Lengths, rate_rps: float, full: Crowd) -> Latencies:
+def latencies(server: ServerModel, lengths: Lengths, rate_rps: float, full: Saturation) -> Latencies:
     """Of Poisson arrivals at a rate below ``full.rate_rps``, which is saturation."""
     calm = _calm(server, lengths, rate_rps)
     rush = work_of(server, full.decoding, lengths.context_tokens, lengths.prompts)
@@ -250,16 +251,12 @@ def latencies(server: Server, lengths: Lengths, rate_rps: float, full: Crowd) ->
     if lengths.output_tokens <= 1:
         return Latencies(ttft.reading(), reading_of([]), e2e.reading())
     decoded = chances * (lengths.answers.values >= 1)
-    slowest_s = max(
-        (rush.packed_s / rush.parts).max() * rush.stages, (calm.work.first_s / calm.work.chunks).max()
-    )
+    slowest_s = max((rush.packed_s / rush.parts).max() * rush.stages, (calm.work.first_s / calm.work.chunks).max())
     support = (0.98 * calm.work.plain_s, 1.02 * float(slowest_s))
-    return Latencies(
-        ttft.reading(), betas(support, means.ravel(), variances.ravel(), decoded.ravel()), e2e.reading()
-    )
+    return Latencies(ttft.reading(), betas(support, means.ravel(), variances.ravel(), decoded.ravel()), e2e.reading())
 
 
-def _calm(server: Server, lengths: Lengths, rate_rps: float) -> _Calm:
+def _calm(server: ServerModel, lengths: Lengths, rate_rps: float) -> _Calm:
     """As many sequences decode as Little's law asks for at the mean step."""
     decoding = before = 0.0
     for _ in range(_ROUNDS):
@@ -272,26 +269,31 @@ def _calm(server: Server, lengths: Lengths, rate_rps: float) -> _Calm:
     return _kept_up(server, lengths, rate_rps, (decoding, lengths.prompts))
 
 
-def _kept_up(server: Server, lengths: Lengths, rate_rps: float, beside: tuple[float, Atoms]) -> _Calm:
+def _kept_up(server: ServerModel, lengths: Lengths, rate_rps: float, beside: tuple[float, Atoms]) -> _Calm:
     """What so many decoding sequences and these prompts keep going."""
     decoding, prompts = beside
     work = work_of(server, decoding, lengths.context_tokens, prompts)
-    pace = Pace.at(work, rate_rps)
+    pace = PromptMeans.at(work, rate_rps)
     busy = min(0.999, rate_rps * pace.service_s)
     tpot_s = 1 / (busy / pace.period_s + (1 - busy) / work.plain_s)
     service = Service(pace.mixed(work.packed_s, work.alone_s), work.weights)
     return _Calm(work, pace, service, busy, tpot_s, rate_rps * lengths.steps * tpot_s)
 
 
-def _heavy(calm: _Calm, rush: Work, full: Crowd) -> Service:
-    """A prompt's work in a full server: its part of full steps, and its share of the time in which no KV was free for one."""
+def _heavy(calm: _Calm, rush: Work, full: Saturation) -> Service:
+    """A prompt's work in a full server.
+
+    Its part of full steps, and its share of the time in which no KV was free for one.
+    """
     starved_s = 1 / full.rate_rps - rush.mean.packed_s
     seconds = np.maximum(rush.packed_s + starved_s, calm.service.seconds)
     return Service(seconds / (float(rush.weights @ seconds) * full.rate_rps), rush.weights)
 
 
-def _filling_s(lengths: Lengths, rush: Work, full: Crowd) -> float:
-    """How long a server in a rush takes to become full: the mean time for which it is not, by how much it is not.
+def _filling_s(lengths: Lengths, rush: Work, full: Saturation) -> float:
+    """How long a server in a rush takes to become full.
+
+    The mean time for which it is not, by how much it is not.
 
     Full steps would bring it to ``most`` decoding sequences, exponentially as these end; where KV ends that sooner, at a share of
     them, the integral ends there.
@@ -303,8 +305,9 @@ def _filling_s(lengths: Lengths, rush: Work, full: Crowd) -> float:
 
 
 def _first_tokens(calm: _Calm, rush: Work, queue: Waiting) -> Spread:
-    """TTFT. A prompt that meets nobody waits for the step that runs and is computed alone; one that queues may share its steps
-    with later ones, and then waits for the end of the last of them.
+    """TTFT. A prompt that meets nobody waits for the step that runs and is computed alone.
+
+    One that queues may share its steps with later ones, and then waits for the end of the last of them.
     """
 
     def after(chances: Values, work: Work) -> Spread:
@@ -321,8 +324,10 @@ def _first_tokens(calm: _Calm, rush: Work, queue: Waiting) -> Spread:
 
 
 def _left(rate_rps: float, calm: _Calm, ttft: Spread, ramp: Ramp) -> tuple[Values, Values, Values]:
-    """What a request leaves behind at its first token: seconds until the prompts that came meanwhile and those that come upon
-    them are computed, the chance of it, and how near to saturation the server then is (0 to 1).
+    """What a request leaves behind at its first token.
+
+    Seconds until the prompts that came meanwhile and those that come upon them are computed, the chance of
+    it, and how near to saturation the server then is (0 to 1).
 
     So many busy periods as came prompts: a Poisson number, each with the moments of the M/G/1's, taken together as lognormal.
     """
@@ -340,10 +345,10 @@ def _left(rate_rps: float, calm: _Calm, ttft: Spread, ramp: Ramp) -> tuple[Value
 
 
 def _tpots(
-    calm: _Calm, rush: Work, full: Crowd, left: tuple[Values, Values, Values], answers: Atoms
+    calm: _Calm, rush: Work, full: Saturation, left: tuple[Values, Values, Values], answers: Atoms
 ) -> tuple[Values, Values, Values]:
     """Mean, variance and chance of TPOT, by what was left behind (rows) and steps of the answer (columns)."""
-    steps, (seconds, chances, near) = answers.values, (one[:, None] for one in left)
+    steps, (seconds, chances, near) = answers.values, (column[:, None] for column in left)
     met_s, own, span = _steps_met(calm, steps)
     period_s = met_s + near * max(0.0, full.tpot_s - calm.pace.period_s)
     plain_s = calm.work.plain_s + near * (rush.plain_s - calm.work.plain_s)
@@ -356,7 +361,10 @@ def _tpots(
 
 
 def _steps_met(calm: _Calm, steps: Values) -> tuple[Values, Values, Values]:
-    """Of the steps with prompts that answers of so many steps begin beside: mean, variance, and how many belong to one prompt."""
+    """Of the steps with prompts that answers of so many steps begin beside.
+
+    Mean, variance, and how many belong to one prompt.
+    """
     work = calm.work
     counts = calm.pace.mixed(work.parts, work.chunks)
     each_s = calm.pace.mixed(work.stages * work.packed_s, work.first_s) / counts
@@ -367,7 +375,9 @@ def _steps_met(calm: _Calm, steps: Values) -> tuple[Values, Values, Values]:
 
 
 def _afterwards(calm: _Calm, steps: Values) -> tuple[Values, Values]:
-    """Share of so many steps that carry prompts, after one without, and the variance of that share: a chain of two states.
+    """Share of so many steps that carry prompts, after one without, and the variance of that share.
+
+    A chain of two states.
 
     How long prompts follow each other is such that over a long time their share varies as much as the work that comes in does.
     """
@@ -385,9 +395,5 @@ def _afterwards(calm: _Calm, steps: Values) -> tuple[Values, Values]:
 
 def _whole(ttft: Spread, answers: Atoms, means: Values, chances: Values) -> Spread:
     """E2E: TTFT and all the steps of the answer at their mean."""
-    decoded_s = (
-        np.where(answers.values < 1, 0.0, answers.values)
-        * (chances * means).sum(axis=0)
-        / chances.sum(axis=0)
-    )
+    decoded_s = np.where(answers.values < 1, 0.0, answers.values) * (chances * means).sum(axis=0) / chances.sum(axis=0)
     return ttft.wider(float(decoded_s.max())).plus(replace(answers, values=decoded_s))

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from selector.models import WorkloadError
 from selector.performance.latency import Reading, latencies
 from selector.performance.perf import Step
-from selector.performance.simulator import Arrival, Server
-from selector.performance.work import LONGEST, Lengths, crowd, slots_for, times
+from selector.performance.simulator import RequestArrival, ServerModel
+from selector.performance.work import LONGEST, Lengths, saturation, slots_for, times
 
 SERVING_SHARE = 0.93
 """What continuous batching keeps of the step rate beside a static batch; fitted to saturated 7B and 8B rows of TensorRT-LLM."""
@@ -21,7 +21,7 @@ _CLOSE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Slis:
+class LoadFigures:
     """What a load gets. Latencies in seconds."""
 
     ttft_s: Reading | None
@@ -34,42 +34,53 @@ class Slis:
     saturated: bool = False
 
 
-def static_batch(server: Server, batch: int, lengths: Lengths) -> Slis:
-    """Every sequence prefilled together, then decoded together, as offline benchmarks do; no queue, no mixing."""
+def static_batch(server: ServerModel, batch: int, lengths: Lengths) -> LoadFigures:
+    """Every sequence prefilled together, then decoded together, as offline benchmarks do.
+
+    No queue, no mixing.
+    """
     groups = min(len(server.stages), batch)
     prompt, context = round(lengths.input_tokens), round(lengths.context_tokens)
     stages = times(server, Step.of(math.ceil(batch / groups), prompt, 0))
     ttft_s = sum(stages) + (groups - 1) * max(stages)
     tpot_s = period_s(server, batch, Step.of(math.ceil(batch / groups), 1, context))
     e2e_s = ttft_s + (lengths.output_tokens - 1) * tpot_s
-    return Slis({"mean": ttft_s}, {"mean": tpot_s}, {"mean": e2e_s}, batch * lengths.output_tokens / e2e_s)
+    return LoadFigures({"mean": ttft_s}, {"mean": tpot_s}, {"mean": e2e_s}, batch * lengths.output_tokens / e2e_s)
 
 
-def period_s(server: Server, sequences: float, part: Step) -> float:
-    """Time in which every micro-batch advances once: each passes all stages, and the slowest stage serves them all."""
+def period_s(server: ServerModel, sequences: float, part: Step) -> float:
+    """Time in which every micro-batch advances once.
+
+    Each passes all stages, and the slowest stage serves them all.
+    """
     stages = times(server, part)
     return max(sum(stages), min(len(server.stages), sequences) * max(stages))
 
 
-def saturation_tok_s(server: Server, lengths: Lengths) -> float:
+def saturation_tok_s(server: ServerModel, lengths: Lengths) -> float:
     """Output tokens per second with every slot taken and requests always waiting; 0 if not one fits."""
     return _overloaded(server, lengths).throughput_tok_s
 
 
-def closed_loop_means(server: Server, concurrency: int, lengths: Lengths) -> Slis:
-    """``concurrency`` clients, each sending its next request when the last one ends; means alone, in a millisecond."""
+def closed_loop_means(server: ServerModel, concurrency: int, lengths: Lengths) -> LoadFigures:
+    """``concurrency`` clients, each sending its next request when the last one ends.
+
+    Means alone, in a millisecond.
+    """
     if slots_for(server, lengths) < 1:
         return _overloaded(server, lengths)
-    found = crowd(server, lengths, concurrency)
+    found = saturation(server, lengths, concurrency)
     e2e_s = concurrency / found.rate_rps
     ttft_s = e2e_s - (lengths.output_tokens - 1) * found.tpot_s
     throughput = found.rate_rps * lengths.output_tokens
     beyond = concurrency > slots_for(server, lengths)
-    return Slis({"mean": ttft_s}, {"mean": found.tpot_s}, {"mean": e2e_s}, throughput, saturated=beyond)
+    return LoadFigures({"mean": ttft_s}, {"mean": found.tpot_s}, {"mean": e2e_s}, throughput, saturated=beyond)
 
 
-def closed_loop(server: Server, concurrency: int, lengths: Lengths) -> Slis:
-    """The same with percentiles: the spread of Poisson arrivals around these means, without a client's own part.
+def closed_loop(server: ServerModel, concurrency: int, lengths: Lengths) -> LoadFigures:
+    """The same with percentiles.
+
+    The spread of Poisson arrivals around these means, without a client's own part.
 
     They arrive as often as the loop's requests do, but not so often that their queue would be longer than the loop: with ``n``
     clients no more than ``n / (n + 1)`` of saturation; and what they wait longer on the mean narrows the spread in proportion.
@@ -78,7 +89,7 @@ def closed_loop(server: Server, concurrency: int, lengths: Lengths) -> Slis:
     if means.ttft_s is None or means.tpot_s is None or means.e2e_s is None:
         return means
     clients = min(float(concurrency), slots_for(server, lengths))
-    full = crowd(server, lengths, server.slots)
+    full = saturation(server, lengths, server.slots)
     rate_rps = min(means.throughput_tok_s / lengths.output_tokens, full.rate_rps * clients / (clients + 1))
     spread = latencies(server, lengths, rate_rps, full)
     others = 1 - 1 / clients
@@ -95,8 +106,10 @@ def closed_loop(server: Server, concurrency: int, lengths: Lengths) -> Slis:
     )
 
 
-def open_loop(server: Server, rate_rps: float, lengths: Lengths) -> Slis:
-    """Poisson arrivals at a rate: means and percentiles; beyond saturation no latencies but the throughput there.
+def open_loop(server: ServerModel, rate_rps: float, lengths: Lengths) -> LoadFigures:
+    """Poisson arrivals at a rate: means and percentiles.
+
+    Beyond saturation no latencies but the throughput there.
 
     Raises:
         WorkloadError: the rate is not positive.
@@ -105,20 +118,20 @@ def open_loop(server: Server, rate_rps: float, lengths: Lengths) -> Slis:
         raise WorkloadError(f"a rate of {rate_rps:g} requests/s is no load; it has to be more than 0")
     if slots_for(server, lengths) < 1:
         return _overloaded(server, lengths)
-    full = crowd(server, lengths, server.slots)
+    full = saturation(server, lengths, server.slots)
     if rate_rps > full.rate_rps * (1 - _CLOSE):
         return _overloaded(server, lengths)
     found = latencies(server, lengths, rate_rps, full)
-    return Slis(found.ttft_s, found.tpot_s, found.e2e_s, rate_rps * lengths.output_tokens)
+    return LoadFigures(found.ttft_s, found.tpot_s, found.e2e_s, rate_rps * lengths.output_tokens)
 
 
-def _overloaded(server: Server, lengths: Lengths) -> Slis:
+def _overloaded(server: ServerModel, lengths: Lengths) -> LoadFigures:
     """No steady state: what it gets done is what it does with every slot taken."""
     if slots_for(server, lengths) < 1:
-        return Slis(None, None, None, 0.0, saturated=True)
-    full = crowd(server, lengths, server.slots)
+        return LoadFigures(None, None, None, 0.0, saturated=True)
+    full = saturation(server, lengths, server.slots)
     tpot = {"mean": full.tpot_s} if lengths.output_tokens > 1 else None
-    return Slis(None, tpot, None, full.rate_rps * lengths.output_tokens, saturated=True)
+    return LoadFigures(None, tpot, None, full.rate_rps * lengths.output_tokens, saturated=True)
 
 
 EXAMPLES = 3
@@ -129,18 +142,20 @@ EXAMPLES = 3
 class Trace:
     """Requests in order of arrival, the first at 0 s, and what could not be read."""
 
-    arrivals: tuple[Arrival, ...]
+    arrivals: tuple[RequestArrival, ...]
     bad_rows: int
     examples: tuple[str, ...]
     """The first bad rows, each with its line and why."""
 
 
-Read = Callable[[Mapping[str, object]], Arrival]
+Read = Callable[[Mapping[str, object]], RequestArrival]
 
 
 def read_trace(text: str, name: str) -> Trace:
-    """Read a trace: a CSV of ``TIMESTAMP,ContextTokens,GeneratedTokens`` (Azure) or ``arrival_s,input_tokens,output_tokens``, or
-    lines of JSON with ``timestamp`` in ms, ``input_length`` and ``output_length`` (Mooncake). Bad rows are counted and left out.
+    """Read a trace of arrivals from CSV or lines of JSON; count and leave out bad rows.
+
+    CSV: ``TIMESTAMP,ContextTokens,GeneratedTokens`` (Azure) or ``arrival_s,input_tokens,output_tokens``.
+    JSON: ``timestamp`` in ms, ``input_length`` and ``output_length`` (Mooncake).
 
     Raises:
         WorkloadError: neither format, or not one good row.
@@ -164,12 +179,12 @@ def read_trace(text: str, name: str) -> Trace:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             bad.append(f"line {line}: {_reason(error)}")
     if not good:
-        raise WorkloadError(
-            f"{name}: not one readable request; {'; '.join(bad[:EXAMPLES]) or 'it has no rows'}"
-        )
-    good.sort(key=lambda one: one.at_s)
+        raise WorkloadError(f"{name}: not one readable request; {'; '.join(bad[:EXAMPLES]) or 'it has no rows'}")
+    good.sort(key=lambda arrival: arrival.at_s)
     start_s = good[0].at_s
-    shifted = tuple(Arrival(one.at_s - start_s, one.input_tokens, one.output_tokens) for one in good)
+    shifted = tuple(
+        RequestArrival(arrival.at_s - start_s, arrival.input_tokens, arrival.output_tokens) for arrival in good
+    )
     return Trace(shifted, len(bad), tuple(bad[:EXAMPLES]))
 
 
@@ -192,30 +207,28 @@ def _json_rows(text: str) -> Iterator[tuple[int, object]]:
                 yield number, None
 
 
-def _azure(row: Mapping[str, object]) -> Arrival:
+def _azure(row: Mapping[str, object]) -> RequestArrival:
     moment = datetime.fromisoformat(str(row["TIMESTAMP"]).strip()[:26])
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return _arrival(seconds, row["ContextTokens"], row["GeneratedTokens"])
 
 
-def _mooncake(row: Mapping[str, object]) -> Arrival:
+def _mooncake(row: Mapping[str, object]) -> RequestArrival:
     return _arrival(float(str(row["timestamp"])) / 1000, row["input_length"], row["output_length"])
 
 
-def _plain(row: Mapping[str, object]) -> Arrival:
+def _plain(row: Mapping[str, object]) -> RequestArrival:
     return _arrival(float(str(row["arrival_s"])), row["input_tokens"], row["output_tokens"])
 
 
-def _arrival(at_s: float, inputs: object, outputs: object) -> Arrival:
-    found = Arrival(at_s, int(str(inputs)), int(str(outputs)))
+def _arrival(at_s: float, inputs: object, outputs: object) -> RequestArrival:
+    found = RequestArrival(at_s, int(str(inputs)), int(str(outputs)))
     if not math.isfinite(at_s):
         _refuse(f"arrival at {at_s}")
     if not (1 <= found.input_tokens <= LONGEST and 1 <= found.output_tokens <= LONGEST):
-        _refuse(
-            f"{found.input_tokens} tokens in and {found.output_tokens} out; each has to be 1 to {LONGEST:,}"
-        )
+        _refuse(f"{found.input_tokens} tokens in and {found.output_tokens} out; each has to be 1 to {LONGEST:,}")
     return found
 
 
-def _refuse(reason: str) -> Arrival:
+def _refuse(reason: str) -> RequestArrival:
     raise ValueError(reason)

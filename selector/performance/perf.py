@@ -105,14 +105,15 @@ class LayerCost:
             experts_weights_s=model.num_experts * model.expert_parameters * weight_s,
             missed=1 - model.experts_per_token / model.num_experts if experts else 0.0,
             kv_s=kv_bytes / (profile.memory_bytes_s * profile.kv_share),
-            elementwise_s=values
-            * _wide(precision.activations)
-            / (profile.memory_bytes_s * profile.elementwise_share),
+            elementwise_s=values * _wide(precision.activations) / (profile.memory_bytes_s * profile.elementwise_share),
             overhead_s=profile.layer_overhead_s,
         )
 
     def seconds(self, step: Step) -> float:
-        """Time of the layer in a step, all-reduces left out; experts are drawn evenly and streamed if any token needs them."""
+        """Time of the layer in a step, all-reduces left out.
+
+        Experts are drawn evenly and streamed if any token needs them.
+        """
         compute_s = self.token_s * step.tokens + self.attended_s * step.attended_tokens
         touched = 1 - self.missed**step.tokens
         weights_s = self.attention_weights_s + self.experts_weights_s * touched
@@ -149,9 +150,7 @@ class StageCost:
     def seconds(self, step: Step) -> float:
         """How long the stage is busy with a step, its hop to the next stage included."""
         size = step.tokens * self.hidden_bytes
-        total: float = (
-            self.overhead_s + self.head_s + self.row_s * step.rows + self.hop[0] + self.hop[1] * size
-        )
+        total: float = self.overhead_s + self.head_s + self.row_s * step.rows + self.hop[0] + self.hop[1] * size
         reduce_s = ALLREDUCES_PER_LAYER * _interpolated(self.allreduce, size) if self.allreduce else 0.0
         for count, layer in self.layers:
             total += count * (layer.seconds(step) + reduce_s)
@@ -179,17 +178,14 @@ def stage_costs(
     )
 
 
-def _stage_cost(
-    stage: Stage, model: ModelSpec, profile: Profile, hop: tuple[float, float] | None
-) -> StageCost:
+def _stage_cost(stage: Stage, model: ModelSpec, profile: Profile, hop: tuple[float, float] | None) -> StageCost:
     precisions = Counter(map(stage.precision_of, stage.layers))
     wide = "fp32" if stage.precision.activations == "fp32" else "bf16"
     head = model.embedding_parameters / stage.tp_size if hop is None else 0.0
     rate = max(profile.weight_share.values()) * profile.memory_bytes_s
     return StageCost(
         layers=tuple(
-            (count, LayerCost.of(precision, stage.tp_size, model, profile))
-            for precision, count in precisions.items()
+            (count, LayerCost.of(precision, stage.tp_size, model, profile)) for precision, count in precisions.items()
         ),
         allreduce=_allreduce_points(stage.tp_size, profile),
         hidden_bytes=model.hidden_size * _wide(stage.precision.activations),
@@ -239,9 +235,7 @@ def _interpolated(points: tuple[tuple[float, float], ...], size: float) -> float
     return seconds + (size - small) * (longer - seconds) / (large - small)
 
 
-def _hop(
-    source: Stage, target: Stage, cluster: Cluster, profiles: Mapping[str, Profile]
-) -> tuple[float, float]:
+def _hop(source: Stage, target: Stage, cluster: Cluster, profiles: Mapping[str, Profile]) -> tuple[float, float]:
     """Hidden states to the next stage: the node's own link as profiled, or the network as declared."""
     link = cluster.link_between(source.devices[0], target.devices[0])
     if link is not cluster.network:

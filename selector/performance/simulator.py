@@ -1,4 +1,6 @@
-"""A serving engine in virtual time: arrivals, admission, chunked prefill, continuous batching, pipeline stages. Pure.
+"""A serving engine in virtual time.
+
+Arrivals, admission, chunked prefill, continuous batching, pipeline stages. Pure.
 
 Event-driven: the clock jumps from the end of one step to the next. Requests are admitted in order of arrival when a sequence slot
 and KV for their whole length are free (so none is ever evicted); each step carries one token of every running sequence and as
@@ -19,7 +21,7 @@ _LEAP = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class RequestArrival:
     """One request of a load."""
 
     at_s: float
@@ -28,7 +30,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerModel:
     """A topology as a server: its stages, and what may be in flight."""
 
     stages: tuple[StageCost, ...]
@@ -43,7 +45,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class SimulatedRequest:
     """What became of one request, in seconds."""
 
     ttft_s: float
@@ -72,8 +74,8 @@ class MicroBatch:
 
 
 def simulate(
-    server: Server, arrivals: Sequence[Arrival], most_steps: float = math.inf
-) -> list[Served | None]:
+    server: ServerModel, arrivals: Sequence[RequestArrival], most_steps: float = math.inf
+) -> list[SimulatedRequest | None]:
     """Serve the arrivals, which come in order of time; None where a request cannot ever fit.
 
     The results are in the order of the arrivals. Time grows with the number of steps, those apart between which nothing
@@ -88,9 +90,9 @@ def simulate(
 class ServerRun:
     """A server on the way through its arrivals."""
 
-    def __init__(self, server: Server, arrivals: Sequence[Arrival]) -> None:
+    def __init__(self, server: ServerModel, arrivals: Sequence[RequestArrival]) -> None:
         self.server, self.arrivals = server, arrivals
-        self.served: list[Served | None] = [None] * len(arrivals)
+        self.served: list[SimulatedRequest | None] = [None] * len(arrivals)
         self.groups = [MicroBatch() for _ in server.stages]
         self.free = [0.0] * len(server.stages)
         self.first = [0.0] * len(arrivals)
@@ -102,12 +104,18 @@ class ServerRun:
         """Steps of a stage whose time was computed."""
 
     def advance(self) -> bool:
-        """Do what comes first, an arrival that an idle group can take or the step of a group; False when nothing is left."""
+        """Do what comes first, an arrival that an idle group can take or the step of a group.
+
+        False when nothing is left.
+        """
         busy = [group for group in self.groups if group.size]
-        group, arrival_s = min(busy, key=lambda one: one.ready_s, default=None), self.next_arrival_s
+        group, arrival_s = (
+            min(busy, key=lambda candidate: candidate.ready_s, default=None),
+            self.next_arrival_s,
+        )
         if group is not None and (len(busy) == len(self.groups) or group.ready_s <= arrival_s):
             self._admit(group.ready_s)
-            if sum(one.size > 0 for one in self.groups) == 1:
+            if sum(group.size > 0 for group in self.groups) == 1:
                 self._leap(group)
             self._run(group)
             return True
@@ -131,30 +139,30 @@ class ServerRun:
         """When the next step ends for which something waits, given the group that is first."""
         if group is not None:
             return group.ready_s
-        return max(one.ready_s for one in self.groups) if self.waiting else math.inf
+        return max(group.ready_s for group in self.groups) if self.waiting else math.inf
 
     def _admit(self, now: float) -> None:
         while self.next < len(self.arrivals) and self.arrivals[self.next].at_s <= now:
             self.waiting.append(self.next)
             self.next += 1
         while self.waiting:
-            one = self.arrivals[self.waiting[0]]
-            length = one.input_tokens + one.output_tokens
+            arrival = self.arrivals[self.waiting[0]]
+            length = arrival.input_tokens + arrival.output_tokens
             if length > self.server.kv_tokens:
                 self.waiting.popleft()  # never
                 continue
             if self.running >= self.server.slots or self.reserved + length > self.server.kv_tokens:
                 return
             number = self.waiting.popleft()
-            group = min(self.groups, key=lambda one: one.size)
+            group = min(self.groups, key=lambda group: group.size)
             if not group.size:
                 group.ready_s = max(group.ready_s, now)
-            group.prefilling.append([number, one.input_tokens, 0])
+            group.prefilling.append([number, arrival.input_tokens, 0])
             self.running += 1
             self.reserved += length
 
     def _leap(self, group: MicroBatch) -> None:
-        """Steps of the only group that runs, up to the one in which an answer ends or before which something comes.
+        """Run steps of the only busy group until an answer ends or before something comes.
 
         Nothing but the context changes, and nearly evenly: the time is taken by Simpson's rule.
         """
@@ -195,14 +203,14 @@ class ServerRun:
             self._finish(group, heapq.heappop(group.ending)[1], end)
         for number in completed:
             self.first[number] = end
-            one = self.arrivals[number]
-            if one.output_tokens <= 1:
-                self._release(one)
-                self.served[number] = Served(end - one.at_s, 0.0, end - one.at_s)
+            arrival = self.arrivals[number]
+            if arrival.output_tokens <= 1:
+                self._release(arrival)
+                self.served[number] = SimulatedRequest(end - arrival.at_s, 0.0, end - arrival.at_s)
                 continue
             group.decoding += 1
-            group.context += one.input_tokens + 1
-            heapq.heappush(group.ending, (group.steps + one.output_tokens - 1, number))
+            group.context += arrival.input_tokens + 1
+            heapq.heappush(group.ending, (group.steps + arrival.output_tokens - 1, number))
 
     def _compose(self, group: MicroBatch) -> tuple[Step, list[int]]:
         """The step of a group, and the requests whose prefill it completes."""
@@ -223,14 +231,16 @@ class ServerRun:
         return Step(tokens, attended, kv, group.decoding + len(completed)), completed
 
     def _finish(self, group: MicroBatch, number: int, end: float) -> None:
-        one, first = self.arrivals[number], self.first[number]
+        arrival, first = self.arrivals[number], self.first[number]
         group.decoding -= 1
-        group.context -= one.input_tokens + one.output_tokens
-        self._release(one)
-        self.served[number] = Served(
-            ttft_s=first - one.at_s, tpot_s=(end - first) / (one.output_tokens - 1), e2e_s=end - one.at_s
+        group.context -= arrival.input_tokens + arrival.output_tokens
+        self._release(arrival)
+        self.served[number] = SimulatedRequest(
+            ttft_s=first - arrival.at_s,
+            tpot_s=(end - first) / (arrival.output_tokens - 1),
+            e2e_s=end - arrival.at_s,
         )
 
-    def _release(self, one: Arrival) -> None:
+    def _release(self, arrival: RequestArrival) -> None:
         self.running -= 1
-        self.reserved -= one.input_tokens + one.output_tokens
+        self.reserved -= arrival.input_tokens + arrival.output_tokens

@@ -9,7 +9,7 @@ import numpy as np
 
 from selector.models import WorkloadError
 from selector.performance.perf import Step
-from selector.performance.simulator import Server
+from selector.performance.simulator import ServerModel
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -147,7 +147,7 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PromptMeans:
     """Means over prompts where some of the steps that carry them are full, and the others carry one."""
 
     service_s: float
@@ -161,7 +161,7 @@ class Pace:
     """Share of the steps with prompts that are full."""
 
     @classmethod
-    def of(cls, work: Work, packed: float) -> "Pace":
+    def of(cls, work: Work, packed: float) -> "PromptMeans":
         """At that share of full steps."""
         mean = work.mean
         return cls(
@@ -172,8 +172,11 @@ class Pace:
         )
 
     @classmethod
-    def at(cls, work: Work, rate_rps: float) -> "Pace":
-        """At so many prompts a second: steps are full while prompts queue, and prompts that come during a step share the next."""
+    def at(cls, work: Work, rate_rps: float) -> "PromptMeans":
+        """At so many prompts a second.
+
+        Steps are full while prompts queue, and prompts that come during a step share the next.
+        """
         queued = min(1.0, rate_rps * work.mean.packed_s)
         spare = max(0.5, work.mean.chunks - work.mean.parts)  # of nearly full chunks little can be saved
         pace, before = cls.of(work, 1.0), math.inf
@@ -188,8 +191,10 @@ class Pace:
         return self.packed * packed + (1 - self.packed) * alone
 
 
-def work_of(server: Server, decoding: float, context_tokens: float, prompts: Atoms) -> Work:
-    """The work of prompts of so many tokens, beside so many sequences that decode behind ``context_tokens`` each.
+def work_of(server: ServerModel, decoding: float, context_tokens: float, prompts: Atoms) -> Work:
+    """The work of prompts of so many tokens beside sequences that decode.
+
+    Each of those decodes behind ``context_tokens``.
 
     Attention is taken at the middle of a prompt, its cost being linear in how many tokens stand before.
     """
@@ -210,7 +215,7 @@ def work_of(server: Server, decoding: float, context_tokens: float, prompts: Ato
         inner = carrying(chunk, (whole - 1) * chunk / 2) if whole else plain
         last = carrying(tokens - whole * chunk, whole * chunk)
         # a micro-batch passes all stages before its next step, and the others stay in step with it
-        passing = [max(sum(one), plain_s + max(one) - max(plain)) for one in (inner, last)]
+        passing = [max(sum(times), plain_s + max(times) - max(plain)) for times in (inner, last)]
         alone_s = whole * max(inner) + max(last)
         return tokens / chunk * max(full), alone_s, whole * passing[0] + passing[1], whole + 1
 
@@ -220,7 +225,7 @@ def work_of(server: Server, decoding: float, context_tokens: float, prompts: Ato
     return Work(stages, plain_s, prompts.weights, *arrays, means)
 
 
-def times(server: Server, step: Step) -> list[float]:
+def times(server: ServerModel, step: Step) -> list[float]:
     """Seconds of a step on each stage."""
     return [stage.seconds(step) / server.share for stage in server.stages]
 
@@ -230,7 +235,7 @@ _ROUNDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class Saturation:
     """What so many requests at a time get."""
 
     rate_rps: float
@@ -239,15 +244,18 @@ class Crowd:
     tpot_s: float
 
 
-def slots_for(server: Server, lengths: Lengths) -> float:
+def slots_for(server: ServerModel, lengths: Lengths) -> float:
     """Sequences that fit at once, KV reserved for their whole length."""
     return min(float(server.slots), server.kv_tokens / lengths.total)
 
 
-def crowd(server: Server, lengths: Lengths, clients: float) -> Crowd:
-    """The steady state with so many requests, or as many as fit: what a step takes belongs to how many decode on the mean."""
+def saturation(server: ServerModel, lengths: Lengths, clients: float) -> Saturation:
+    """The steady state with so many requests, or as many as fit.
 
-    def at(decoding: float) -> Crowd:
+    What a step takes belongs to how many decode on the mean.
+    """
+
+    def at(decoding: float) -> Saturation:
         work = work_of(server, decoding, lengths.context_tokens, lengths.few_prompts)
         return _repaired(server, lengths, clients, work)
 
@@ -256,7 +264,10 @@ def crowd(server: Server, lengths: Lengths, clients: float) -> Crowd:
 
 
 def _crossing(excess: Callable[[float], float], high: float) -> float:
-    """Where a falling function of 0 to ``high`` is zero: regula falsi, an end that stays put counting half (Illinois)."""
+    """Where a falling function of 0 to ``high`` is zero.
+
+    Regula falsi, an end that stays put counting half (Illinois).
+    """
     low, close = 0.0, high * _CLOSE
     above, below = excess(low), excess(high)
     if below >= 0:
@@ -273,33 +284,31 @@ def _crossing(excess: Callable[[float], float], high: float) -> float:
     return (low + high) / 2
 
 
-def _repaired(server: Server, lengths: Lengths, clients: float, work: Work) -> Crowd:
+def _repaired(server: ServerModel, lengths: Lengths, clients: float, work: Work) -> Saturation:
     """So many requests that alternate between the prompt in front and decoding, at these step times."""
     lumps = lengths.lump_tokens / lengths.held_tokens
     bounds = [(min(float(clients), server.slots), 1.0), (server.kv_tokens / lengths.lump_tokens, lumps)]
     places = bounds if lumps > 1 + 1e-9 else [min(bounds)]
     others = max(0.0, 1 - 1 / min(bounds)[0])  # a request alone comes at the end of its own last step
-    pace, starved = Pace.of(work, 1.0), 0.0
+    pace, starved = PromptMeans.of(work, 1.0), 0.0
     for _ in range(_ROUNDS):
         running_s = starved * work.plain_s + (1 - starved) * pace.period_s
         late_s = pace.late_s + others * running_s / 2
         away_s = lengths.steps * pace.period_s + late_s
         shorter = (lengths.steps * work.plain_s + late_s) / away_s
-        starved, away = max(
-            _all_away(many, away_s / pace.service_s / lump, shorter, lump) for many, lump in places
-        )
+        starved, away = max(_all_away(many, away_s / pace.service_s / lump, shorter, lump) for many, lump in places)
         rate_rps = (1 - starved) / pace.service_s
-        decoding = (
-            away - rate_rps * late_s
-        )  # by Little's law so many wait for a step to end, or for other stages
-        packed, pace = pace.packed, Pace.at(work, rate_rps)
+        decoding = away - rate_rps * late_s  # by Little's law so many wait for a step to end, or for other stages
+        packed, pace = pace.packed, PromptMeans.at(work, rate_rps)
         if abs(packed - pace.packed) < _CLOSE:
             break
-    return Crowd(rate_rps, decoding, decoding / (rate_rps * lengths.steps))
+    return Saturation(rate_rps, decoding, decoding / (rate_rps * lengths.steps))
 
 
 def _all_away(places: float, offered: float, shorter: float, lump: float) -> tuple[float, float]:
-    """Erlang's loss formula for any number of places: share of the time in which all are away, and how many are on the mean.
+    """Erlang's loss formula for any number of places.
+
+    Share of the time in which all are away, and how many are on the mean.
 
     That state's steps carry no prompt, so it ends ``1 / shorter`` times as fast as decoding beside prompts would end it.
     """

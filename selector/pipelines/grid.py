@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from runtime.models import Cluster, Precision
-from selector.pipelines.balance import Seat
+from selector.pipelines.balance import StageSlot
 from selector.pipelines.operating import Points, Pool, Setting, StageKind, Times, capacities, times_of
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
@@ -36,17 +36,16 @@ class Rations:
         return cls(np.full((1, kinds, points), layers, dtype=np.int16), ())
 
     @classmethod
-    def under(
-        cls, most: float, kinds: Sequence[StageKind], losses: Values, granted: Values, layers: int
-    ) -> "Rations":
-        """With a mean loss of at most so much, where points grant every layer a loss (at most as much); by kind and by point."""
+    def under(cls, most: float, kinds: Sequence[StageKind], losses: Values, granted: Values, layers: int) -> "Rations":
+        """With a mean loss of at most so much, where points grant every layer a loss (at most as much).
+
+        By kind and by point.
+        """
         beyond = np.maximum(0.0, losses[:, None] - granted)
         units = UNITS if beyond.any() else 0
         spent = np.arange(units + 1)[:, None, None] / max(1, units) * (most - granted) * layers
         bought = np.divide(spent, beyond, where=beyond > 0, out=np.full((units + 1, *beyond.shape), np.inf))
-        return cls(
-            np.minimum(layers, np.floor(bought + _CLOSE)).astype(np.int16), _pairs(kinds, losses, most)
-        )
+        return cls(np.minimum(layers, np.floor(bought + _CLOSE)).astype(np.int16), _pairs(kinds, losses, most))
 
     @property
     def shared(self) -> bool:
@@ -59,24 +58,30 @@ class Rations:
 
 
 def grants(losses: Values, most: float) -> Values:
-    """The losses that may be granted to every layer under a bound: those of the formats; one will do if it covers all."""
+    """The losses that may be granted to every layer under a bound: those of the formats.
+
+    One will do if it covers all.
+    """
     kept = np.unique(losses[losses <= most])
     return kept[-1:] if kept.size and kept[-1] == losses.max() else np.append(kept, [0.0] * (not kept.size))
 
 
 def unmatched(kinds: Sequence[StageKind], figures: Values) -> list[int]:
-    """The kinds, by number, that no other on their seat matches in everything; figures (less is better) by what, kind, point."""
+    """The kinds, by number, that no other on their seat matches in everything.
+
+    Figures (less is better) by what, kind, point.
+    """
     found = list[int]()
     for kind in np.lexsort((np.arange(len(kinds)), figures.sum(axis=(0, 2)))).tolist():
-        rivals = [one for one in found if _alike(kinds[one], kinds[kind])]
-        if not any((figures[:, one] <= figures[:, kind]).all() for one in rivals):
+        rivals = [rival for rival in found if _alike(kinds[rival], kinds[kind])]
+        if not any((figures[:, rival] <= figures[:, kind]).all() for rival in rivals):
             found.append(kind)
     return sorted(found)
 
 
-def _alike(one: StageKind, other: StageKind) -> bool:
+def _alike(kind: StageKind, other: StageKind) -> bool:
     """Whether they sit on the same devices and pass on values of one width."""
-    return (one.pool, one.tp, _wide(one)) == (other.pool, other.tp, _wide(other))
+    return (kind.pool, kind.tp, _wide(kind)) == (other.pool, other.tp, _wide(other))
 
 
 def _pairs(kinds: Sequence[StageKind], losses: Values, most: float) -> Pairs:
@@ -93,8 +98,11 @@ def _wide(kind: StageKind) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """How many layers of a base format a stage has room for beside ``n`` of another: the least of lines in ``n``."""
+class CapacityLine:
+    """How many layers of a base format a stage has room for beside ``n`` of another.
+
+    The least of lines in ``n``.
+    """
 
     start: Values
     """By line, pair of kinds and point."""
@@ -102,30 +110,35 @@ class Room:
     """Layers of the base that one of the other takes the place of."""
 
     def held(self, others: Values) -> Values:
-        """Layers in all, with fractions, by how many are of the other format: any numbers of them by pair and point."""
+        """Layers in all, with fractions, by how many are of the other format.
+
+        Any numbers of them by pair and point.
+        """
         left = self.start[:, None] - self.slope[:, None] * others
         return np.asarray(others + left.min(axis=0))
 
     def fullest(self, layers: int) -> Values:
-        """With how many of the other format, up to so many, a stage holds most; up to there, more of them never hold less."""
+        """With how many of the other format, up to so many, a stage holds most.
+
+        Up to there, more of them never hold less.
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
             alone = np.clip(np.floor((self.start / self.slope).min(axis=0) + _CLOSE), 0, layers)
-            one, two = np.array(list(itertools.combinations(range(len(self.start)), 2))).T
-            crossing = np.nan_to_num(
-                (self.start[one] - self.start[two]) / (self.slope[one] - self.slope[two])
-            )
+            first, two = np.array(list(itertools.combinations(range(len(self.start)), 2))).T
+            crossing = np.nan_to_num((self.start[first] - self.start[two]) / (self.slope[first] - self.slope[two]))
         inside = np.clip(crossing, 0, alone)
         tried = np.concatenate([[0 * alone, alone], np.floor(inside), np.ceil(inside)])
         best = self.held(tried).argmax(axis=0)
         return np.asarray(np.take_along_axis(tried, best[None], axis=0)[0])
 
     def bound(self, rations: Rations, layers: int) -> Values:
-        """No fewer than the most layers with all units, by pair of kinds and point: each line taken at its own best."""
+        """No fewer than the most layers with all units, by pair of kinds and point.
+
+        Each line taken at its own best.
+        """
         _, other = np.array(rations.pairs).T
         gained = (1 - self.slope) * np.minimum(layers, rations.allowed[-1, other])
-        return np.asarray(
-            np.clip(np.floor((self.start + np.maximum(0, gained)).min(axis=0) + _CLOSE), 0, layers)
-        )
+        return np.asarray(np.clip(np.floor((self.start + np.maximum(0, gained)).min(axis=0) + _CLOSE), 0, layers))
 
     def within(self, rations: Rations, layers: int) -> Values:
         """The most layers by units, pair of kinds and point."""
@@ -136,8 +149,8 @@ class Room:
     def by_others(self, pair: int, most: int) -> list[int]:
         """Layers in all with each number of the other format, up to so many, at the only point."""
         others = np.arange(most + 1)
-        one = Room(self.start[:, [pair]], self.slope[:, [pair]])
-        held = np.floor(one.held(others[:, None, None].astype(float))[:, 0, 0] + _CLOSE)
+        line = CapacityLine(self.start[:, [pair]], self.slope[:, [pair]])
+        held = np.floor(line.held(others[:, None, None].astype(float))[:, 0, 0] + _CLOSE)
         return list(map(int, held[held >= others]))
 
 
@@ -171,7 +184,7 @@ class Grid:
     setting: Setting
     pools: tuple[Pool, ...]
     kinds: tuple[StageKind, ...]
-    seat_of: tuple[Seat, ...]
+    seat_of: tuple[StageSlot, ...]
     """Of each kind, in order of seats."""
     points: Points
     busy: Times
@@ -186,9 +199,7 @@ class Grid:
     """Stages and devices of each pool of a pipeline that does not count: to find the next best."""
 
     @classmethod
-    def of(
-        cls, kinds: Sequence[StageKind], stages: Sequence[int], pools: Sequence[Pool], setting: Setting
-    ) -> "Grid":
+    def of(cls, kinds: Sequence[StageKind], stages: Sequence[int], pools: Sequence[Pool], setting: Setting) -> "Grid":
         """Pipelines of these kinds of stages and numbers of stages.
 
         Raises:
@@ -199,12 +210,12 @@ class Grid:
         points = Points.all(counts, setting.batches, setting.batching)
         busy, first, overlap = times_of(kinds, points, setting)
         capacity = capacities(kinds, points, pools, setting)
-        seats = tuple(Seat(kind.pool, kind.tp) for kind in kinds)
+        stage_slots = tuple(StageSlot(kind.pool, kind.tp) for kind in kinds)
         return cls(
             setting,
             tuple(pools),
             tuple(kinds),
-            seats,
+            stage_slots,
             points,
             busy,
             first,
@@ -228,7 +239,10 @@ class Grid:
         )
 
     def on(self, pools: Sequence[Pool], cluster: Cluster) -> "Grid | None":
-        """The same stages on devices of other pools of the same kinds: as quick, but what fits is another matter."""
+        """The same stages on devices of other pools of the same kinds.
+
+        As quick, but what fits is another matter.
+        """
         places = np.flatnonzero(self.points.stages <= sum(pool.size for pool in pools))
         moved = {
             replace(kind, pool=place): number
@@ -256,7 +270,7 @@ class Grid:
         places = np.repeat(np.arange(len(self.points)), len(SHARES))
         return replace(self.taken(places), shares=np.tile(SHARES, len(self.points)))
 
-    def rationed(self, most: float) -> "Grid":
+    def with_format_budget(self, most: float) -> "Grid":
         """Under a bound on the mean quality loss, every point once for each way to deal it."""
         layers, grid = self.setting.model.num_layers, self._unmatched()
         dealt = grants(grid.losses, most)
@@ -271,7 +285,7 @@ class Grid:
 
     def _unmatched(self) -> "Grid":
         """Without kinds that cannot make anything better."""
-        times = [(one.layer_s, one.inner_s, one.last_s) for one in (self.busy, self.first)]
+        times = [(times.layer_s, times.inner_s, times.last_s) for times in (self.busy, self.first)]
         lost = np.broadcast_to(self.losses[:, None], self.overlap.shape)
         rooms = [-room for room in self.capacity.values()]
         kept = unmatched(self.kinds, np.stack([*times[0], *times[1], self.overlap, lost, *rooms]))
@@ -282,7 +296,7 @@ class Grid:
         return replace(
             self,
             kinds=tuple(kinds),
-            seat_of=tuple(Seat(kind.pool, kind.tp) for kind in kinds),
+            seat_of=tuple(StageSlot(kind.pool, kind.tp) for kind in kinds),
             busy=self.busy.of_kinds(rows),
             first=self.first.of_kinds(rows),
             capacity={role: held[rows] for role, held in self.capacity.items()},
@@ -296,6 +310,6 @@ class Grid:
         return len(self.points) * math.prod(pool.size + 1 for pool in self.pools)
 
     @property
-    def seats(self) -> tuple[Seat, ...]:
+    def stage_slots(self) -> tuple[StageSlot, ...]:
         """The devices that a stage may take; kinds of one seat stand together."""
         return tuple(dict.fromkeys(self.seat_of))

@@ -10,7 +10,7 @@ import numpy as np
 from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import HEADROOM, kv_bytes_per_token
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
-from selector.models import Problem, Profile, Workload
+from selector.models import Profile, SearchInput, Workload
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
 
@@ -78,10 +78,10 @@ def _pool(kind: str, nodes: Sequence[Sequence[Gpu]]) -> Pool:
     )
 
 
-def dealt(
-    pools: Sequence[Pool], wanted: Sequence[tuple[int, int]], first: Collection[int]
-) -> list[tuple[int, ...]]:
-    """Devices for stages that want (pool, how many), in their order; those in ``first`` go out before others.
+def dealt(pools: Sequence[Pool], wanted: Sequence[tuple[int, int]], first: Collection[int]) -> list[tuple[int, ...]]:
+    """Devices for stages that want (pool, how many), in their order.
+
+    Those in ``first`` go out before others.
 
     The largest stages choose first. Empty if they do not fit, which cannot be for powers of two in nodes of a power of two.
     """
@@ -120,7 +120,7 @@ class StageKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OperatingLoad:
     """A workload as operating points see it: every request of its mean length."""
 
     rate_rps: float
@@ -130,7 +130,7 @@ class Load:
     """Requests in flight whose KV has to fit."""
 
     @classmethod
-    def of(cls, workload: Workload) -> "Load":
+    def of(cls, workload: Workload) -> "OperatingLoad":
         """The load of a workload."""
         outputs, held = max(1, workload.output_tokens), max(1, workload.concurrency)
         return cls(max(workload.rate_rps, _IDLE_RPS), workload.input_tokens, outputs, held)
@@ -165,10 +165,7 @@ class Points:
         """Every batch that is allowed with each number of stages, in that order."""
         allowed = sorted({min(batch, batching.max_sequences) for batch in batches})
         pairs = [
-            (number, batch)
-            for number in stages
-            for batch in allowed
-            if batch <= number * batching.max_step_tokens / 2
+            (number, batch) for number in stages for batch in allowed if batch <= number * batching.max_step_tokens / 2
         ]
         places = np.array(pairs, dtype=float).reshape(-1, 2)
         return cls(places[:, 0], places[:, 1], batching.max_step_tokens)
@@ -211,13 +208,13 @@ class Times:
 
     def layers_within(self, most_s: Values, *, last: bool) -> Values:
         """How many layers get done within a time that each point allows."""
-        return np.asarray(
-            np.floor((most_s - (self.last_s if last else self.inner_s)) / self.layer_s + _CLOSE)
-        )
+        return np.asarray(np.floor((most_s - (self.last_s if last else self.inner_s)) / self.layer_s + _CLOSE))
 
     def shared(self, base: Any, other: Any, most_s: Values, *, last: bool) -> tuple[Values, Values]:
-        """Layers of base kinds that get done within a time that each has at each point, with fractions, and how many fewer
-        for one of another kind; what comes on top is taken to be alike."""
+        """Layers of base kinds that get done within a time that each has at each point, with fractions.
+
+        And how many fewer for one of another kind; what comes on top is taken to be alike.
+        """
         extra_s = (self.last_s if last else self.inner_s)[base]
         return (most_s - extra_s) / self.layer_s[base], self.layer_s[other] / self.layer_s[base]
 
@@ -250,7 +247,7 @@ class Setting:
     model: ModelSpec
     cluster: Cluster
     profiles: Mapping[str, Profile]
-    load: Load
+    load: OperatingLoad
     quality_loss: Mapping[str, float] = field(default_factory=dict)
     """Weight format to the share of quality lost by a model that is wholly in it."""
     batches: tuple[int, ...] = BATCHES
@@ -258,9 +255,9 @@ class Setting:
     batching: Batching = USUAL_BATCHING
 
     @classmethod
-    def of(cls, problem: Problem, profiles: Mapping[str, Profile]) -> "Setting":
+    def of(cls, problem: SearchInput, profiles: Mapping[str, Profile]) -> "Setting":
         """That of a problem."""
-        losses, load = problem.limits.quality_loss, Load.of(problem.workload)
+        losses, load = problem.limits.quality_loss, OperatingLoad.of(problem.workload)
         return cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching)
 
 
@@ -285,8 +282,10 @@ def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tu
     return busy.scaled(1 / SERVING_SHARE), first.scaled(1 / SERVING_SHARE), overlap
 
 
-def bubbles(points: Points, load: Load) -> Values:
-    """How many stages a prompt keeps from work at each point: all of them where it is alone, fewer with the prompts beside it.
+def bubbles(points: Points, load: OperatingLoad) -> Values:
+    """How many stages a prompt keeps from work at each point.
+
+    All of them where it is alone, fewer with the prompts beside it.
 
     A micro-batch with a prompt is slower than the others, which wait for it stage by stage. Prompts that arrive while it is
     computed (``B / (outputs - 1)`` in a pass, by Little's law) share the wait.
@@ -296,7 +295,10 @@ def bubbles(points: Points, load: Load) -> Values:
 
 
 def _chunks(points: Points, input_tokens: int) -> Iterator[tuple[Values, Values, Values]]:
-    """The chunks of a prompt: how many like this, tokens, and tokens before. Those of a long prompt go by equal parts."""
+    """The chunks of a prompt: how many like this, tokens, and tokens before.
+
+    Those of a long prompt go by equal parts.
+    """
     room = points.room
     whole = np.floor(input_tokens / room)
     most = int(whole.max(initial=0))
@@ -309,7 +311,7 @@ def _chunks(points: Points, input_tokens: int) -> Iterator[tuple[Values, Values,
     yield (rest > 0).astype(float), np.maximum(rest, 1.0), whole * room
 
 
-def _step(points: Points, load: Load, part: Values | float, done: Values | float) -> Step:
+def _step(points: Points, load: OperatingLoad, part: Values | float, done: Values | float) -> Step:
     """A micro-batch of decodes beside a part of a prompt, behind what of the prompt is done."""
     context, carries = points.sequences * load.context_tokens, np.asarray(part) > 0
     parts: list[Any] = [  # arrays where a step has numbers: the arithmetic is the same
@@ -335,17 +337,14 @@ class _Costs:
     def of(cls, kinds: Sequence[StageKind], setting: Setting) -> "_Costs":
         stages = tuple(_one_layer(kind, setting) for kind in kinds)
         layers = [stage.layers[0][1] for stage in stages]
-        figures: list[Any] = [
-            np.array([[getattr(one, item.name)] for one in layers]) for item in fields(LayerCost)
-        ]
+        figures: list[Any] = [np.array([[getattr(layer, item.name)] for layer in layers]) for item in fields(LayerCost)]
         return cls(LayerCost(*figures), stages, tuple(_hop(kind, setting) for kind in kinds))
 
     def times(self, step: Step) -> Times:
         """How long stages of one kind are busy with a step."""
         sizes = [np.asarray(step.tokens * stage.hidden_bytes) for stage in self.stages]
         reduced = [
-            stage.allreduce_s(size) * ALLREDUCES_PER_LAYER
-            for stage, size in zip(self.stages, sizes, strict=True)
+            stage.allreduce_s(size) * ALLREDUCES_PER_LAYER for stage, size in zip(self.stages, sizes, strict=True)
         ]
         hops = [latency_s + size * byte_s for (latency_s, byte_s), size in zip(self.hops, sizes, strict=True)]
         heads = [stage.head_s + stage.row_s * step.rows for stage in self.stages]
@@ -374,25 +373,25 @@ def _hop(kind: StageKind, setting: Setting) -> tuple[float, float]:
 def capacities(
     kinds: Sequence[StageKind], points: Points, pools: Sequence[Pool], setting: Setting
 ) -> dict[tuple[bool, bool], Values]:
-    """Layers that a stage holds with the KV of every sequence, by whether it is the first (embedding) and the last (head).
+    """Layers that a stage holds with the KV of every sequence.
+
+    By whether it is the first (embedding) and the last (head).
 
     One row per kind, one column per point; with fractions, for layers of several formats share the memory. The arithmetic of
     ``runtime.footprint``.
     """
     model = setting.model
     formats = [Precision.named(kind.precision, kind.kind) for kind in kinds]
-    wide = [model.embedding_parameters * max(2.0, BYTES_PER_VALUE[one.activations]) for one in formats]
+    wide = [model.embedding_parameters * max(2.0, BYTES_PER_VALUE[precision.activations]) for precision in formats]
     embedding = np.array([[size] for size in wide])
     tp = np.array([[kind.tp] for kind in kinds])
     usable = np.array([[pools[kind.pool].memory_bytes * (1 - HEADROOM)] for kind in kinds])
-    weights = np.array([[model.layer_parameters * BYTES_PER_VALUE[one.weights]] for one in formats]) / tp
-    kv = np.array([[kv_bytes_per_token(model, one.kv) / model.num_layers] for one in formats]) / tp
+    weights = np.array([[model.layer_parameters * BYTES_PER_VALUE[precision.weights]] for precision in formats]) / tp
+    kv = np.array([[kv_bytes_per_token(model, precision.kv) / model.num_layers] for precision in formats]) / tp
     tokens = np.maximum(points.batch, setting.load.held) * setting.load.blocks * BLOCK_TOKENS
     per_layer = weights + kv * tokens
     return {
-        (first, last): np.maximum(
-            0.0, (usable - first * embedding - last * embedding / tp) / per_layer - _CLOSE
-        )
+        (first, last): np.maximum(0.0, (usable - first * embedding - last * embedding / tp) / per_layer - _CLOSE)
         for first in (False, True)
         for last in (False, True)
     }

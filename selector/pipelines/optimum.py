@@ -40,9 +40,7 @@ def waits(stat: Stat) -> Values:
     means = UTILISATIONS / (2 * (1 - UTILISATIONS))
     if stat == "mean":
         return np.asarray(means)
-    return np.array(
-        [_quantile(busy, mean, PERCENTILES[stat]) for busy, mean in zip(UTILISATIONS, means, strict=True)]
-    )
+    return np.array([_quantile(busy, mean, PERCENTILES[stat]) for busy, mean in zip(UTILISATIONS, means, strict=True)])
 
 
 def _quantile(busy: float, mean: float, share: float) -> float:
@@ -57,14 +55,20 @@ def _quantile(busy: float, mean: float, share: float) -> float:
 
 
 def first_tokens_s(first_s: Values, overlap: Values, rate_rps: float, stat: Stat) -> Values:
-    """TTFT of prompts that take ``first_s`` alone, ``overlap`` of it keeping the next waiting; infinite where they pile up."""
+    """TTFT of prompts that take ``first_s`` alone, ``overlap`` of it keeping the next waiting.
+
+    Infinite where they pile up.
+    """
     busy = rate_rps * overlap * first_s
     queued = np.interp(busy, UTILISATIONS, UTILISATIONS * waits(stat))
     return np.where(busy > UTILISATIONS[-1], np.inf, first_s + queued / rate_rps)
 
 
 def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: Stat) -> Values:
-    """The inverse: how long prompts may take alone for a TTFT; one row per row of ``overlap``, one column per TTFT."""
+    """The inverse: how long prompts may take alone for a TTFT.
+
+    One row per row of ``overlap``, one column per TTFT.
+    """
     queued, inverse = UTILISATIONS * waits(stat), 1 / overlap
     wanted = rate_rps * ttft_s
     below = _last_within(wanted, inverse, queued)
@@ -77,7 +81,10 @@ def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: Stat) -
 
 
 def _last_within(wanted: Values, inverse: Values, queued: Values) -> Places:
-    """The last utilisation but one whose TTFT is within what is wanted, by bisection; the first where none is."""
+    """The last utilisation but one whose TTFT is within what is wanted, by bisection.
+
+    The first where none is.
+    """
     below = np.zeros(inverse.shape, dtype=np.intp)
     for step in _STEPS:
         tried = np.minimum(below + step, len(UTILISATIONS) - 2)
@@ -102,7 +109,10 @@ _BEYOND = 1 - 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """At most so many seconds, devices, USD/h or mean quality loss; ``rate`` and ``least_devices`` are at least so many."""
+    """At most so many seconds, devices, USD/h or mean quality loss.
+
+    ``rate`` and ``least_devices`` are at least so many.
+    """
 
     metric: Metric
     value: float
@@ -120,7 +130,10 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Why nothing is better: beyond this bound at most so many layers fit on any pipeline that holds the goals."""
+    """Why nothing is better.
+
+    Beyond this bound at most so many layers fit on any pipeline that holds the goals.
+    """
 
     bound: Threshold
     layers: int
@@ -136,7 +149,7 @@ def solve(
     objectives: Sequence[Threshold],
     then: Sequence[Threshold] = (),
 ) -> tuple[Pipeline | None, Prove]:
-    """The pipeline that holds the bounds and, of those, has the first objective lowest, of those the second, and so on.
+    """The pipeline that holds the bounds and has the objectives lowest, in their order.
 
     The values of the objectives do not count, only what they measure; ``then`` decides among equals. None if no pipeline holds
     the bounds. What is returned beside it computes the proofs: of each objective or, without a pipeline, of what the first bound
@@ -145,7 +158,7 @@ def solve(
     grid = _rationed(grid, bounds)
     if "e2e" in [bound.metric for bound in (*bounds, *objectives)]:
         grid = grid.taken(_halved(grid, bounds).within_reach()).dealt()
-    search = _Search.opened(grid, bounds, objectives)
+    search = _BoundSearch.opened(grid, bounds, objectives)
     if not search.feasible:
         return None, lambda _: tuple(Proof(bound, search.most) for bound in bounds[:1])
     reached: list[tuple[Threshold, tuple[Threshold, ...]]] = []
@@ -153,7 +166,9 @@ def solve(
         counted = objective.metric in {"devices", "usd_per_hour"}
         search, bound = search.with_fewest(objective) if counted else search.with_lowest(objective)
         reached.append((bound, search.bounds_but(objective)))
-    return search.pipeline(), lambda grids: tuple(_proof(grids, *one) for one in reached[: len(objectives)])
+    return search.pipeline(), lambda grids: tuple(
+        _proof(grids, *thresholds) for thresholds in reached[: len(objectives)]
+    )
 
 
 def _proof(grids: Sequence[Grid], bound: Threshold, others: Sequence[Threshold]) -> Proof:
@@ -166,14 +181,17 @@ def most_held(grid: Grid, bounds: Sequence[Threshold]) -> int:
     """The most layers that fit on any pipeline within the bounds."""
     grid = _rationed(grid, bounds)
     if "e2e" not in [bound.metric for bound in bounds]:
-        return _Search.begin(grid, bounds).most
+        return _BoundSearch.begin(grid, bounds).most
     near = _halved(grid, bounds).most_by_point
-    most = _Search.begin(grid.taken(np.argsort(-near)[:1]).dealt(), bounds).most
-    return max(most, _Search.begin(grid.taken(np.flatnonzero(near > most)).dealt(), bounds).most)
+    most = _BoundSearch.begin(grid.taken(np.argsort(-near)[:1]).dealt(), bounds).most
+    return max(most, _BoundSearch.begin(grid.taken(np.flatnonzero(near > most)).dealt(), bounds).most)
 
 
-def _halved(grid: Grid, bounds: Sequence[Threshold]) -> "_Search":
-    """Under looser bounds: an E2E is taken as one of the first token alone, and as one of the other tokens alone."""
+def _halved(grid: Grid, bounds: Sequence[Threshold]) -> "_BoundSearch":
+    """Under looser bounds, where each E2E becomes a bound on its parts.
+
+    One of the first token alone, and one of the other tokens alone.
+    """
     halves: tuple[tuple[Metric, int], ...] = (("ttft", 1), ("tpot", grid.setting.load.decoded))
     parts = [
         replace(bound, metric=metric, value=bound.value / divisor)
@@ -181,24 +199,24 @@ def _halved(grid: Grid, bounds: Sequence[Threshold]) -> "_Search":
         if bound.metric == "e2e"
         for metric, divisor in halves
     ]
-    return _Search.begin(grid, [*parts, *(bound for bound in bounds if bound.metric != "e2e")])
+    return _BoundSearch.begin(grid, [*parts, *(bound for bound in bounds if bound.metric != "e2e")])
 
 
 def feasible_counts(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
     """By the number of devices of each pool: whether a pipeline on exactly these holds the bounds."""
     timed = [bound for bound in bounds if bound.metric not in {"devices", "usd_per_hour"}]
-    search = _Search.begin(_rationed(grid, bounds), timed)
+    search = _BoundSearch.begin(_rationed(grid, bounds), timed)
     return np.asarray((search.layers >= grid.setting.model.num_layers).any(axis=0))
 
 
 def _rationed(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
     """With stages of several formats, where a bound on quality says how many layers of each there may be."""
-    said = [bound.value for bound in bounds if bound.metric == "quality_loss"]
-    return grid.rationed(min(said)) if said else grid
+    losses = [bound.value for bound in bounds if bound.metric == "quality_loss"]
+    return grid.with_format_budget(min(losses)) if losses else grid
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _BoundSearch:
     """What is left of the grid under some bounds, and how many layers fit there."""
 
     grid: Grid
@@ -215,18 +233,18 @@ class _Search:
     @classmethod
     def begin(
         cls, grid: Grid, bounds: Sequence[Threshold], known: Mapping[Threshold, Limits] = MappingProxyType({})
-    ) -> "_Search":
+    ) -> "_BoundSearch":
         """``known`` is what some of the bounds leave."""
         cells = _cells(grid, bounds)
         budget = _budget(cells)
         cells = cells[tuple(slice(count + 1) for count in budget)]
-        left = {one: known.get(one) or _limits(grid, one) for one in bounds if one.metric in _TIMED}
+        left = {bound: known.get(bound) or _limits(grid, bound) for bound in bounds if bound.metric in _TIMED}
         limits = _tightest(grid, left.values())
         layers = _fitting(grid, cells, holds_of(grid, limits, bound_by_kinds))
         search = cls(grid, tuple(bounds), cells, left, limits, layers)
-        return search.dealt_out() if grid.rations.shared else search
+        return search.split_shared() if grid.rations.shared else search
 
-    def dealt_out(self) -> "_Search":
+    def split_shared(self) -> "_BoundSearch":
         """With stages that share; only points at which all layers would fit if none had to."""
         near, layers = self.within_reach(), self.layers.copy()
         here = self.grid.taken(near)
@@ -234,11 +252,11 @@ class _Search:
         return replace(self, layers=layers)
 
     @classmethod
-    def opened(cls, grid: Grid, bounds: Sequence[Threshold], objectives: Sequence[Threshold]) -> "_Search":
+    def opened(cls, grid: Grid, bounds: Sequence[Threshold], objectives: Sequence[Threshold]) -> "_BoundSearch":
         """Under the bounds, and as loose a one on the first objective if anything holds that."""
-        first = [one for one in map(_loosest, objectives[:1]) if math.isfinite(one.value)]
-        said = [(bound.metric, bound.stat) for bound in bounds]
-        if first and (first[0].metric, first[0].stat) not in said:
+        first = [objective for objective in map(_loosest, objectives[:1]) if math.isfinite(objective.value)]
+        bounded = [(bound.metric, bound.stat) for bound in bounds]
+        if first and (first[0].metric, first[0].stat) not in bounded:
             search = cls.begin(grid, (*bounds, *first))
             if search.feasible:
                 return search
@@ -262,15 +280,18 @@ class _Search:
     def feasible(self) -> bool:
         return self.most >= self.wanted
 
-    def with_fewest(self, objective: Threshold) -> tuple["_Search", Threshold]:
+    def with_fewest(self, objective: Threshold) -> tuple["_BoundSearch", Threshold]:
         """Only the device counts that cost least."""
         cost = device_costs(self.grid.pools, self.cells.shape)[objective.metric]
         fits = (self.layers >= self.wanted).any(axis=0)
         bound = replace(objective, value=float(cost[fits].min()))
         return self.further(bound), bound
 
-    def with_lowest(self, objective: Threshold) -> tuple["_Search", Threshold]:
-        """Only what has the latency lowest, or the rate highest: from one pipeline to a better one, until there is none."""
+    def with_lowest(self, objective: Threshold) -> tuple["_BoundSearch", Threshold]:
+        """Only what has the latency lowest, or the rate highest.
+
+        From one pipeline to a better one, until there is none.
+        """
         search = self if self.bounds_but(objective) != self.bounds else self.further(_loosest(objective))
         if not search.feasible:  # requests pile up on all there is: as good as any
             return self, replace(objective, value=math.inf)
@@ -279,14 +300,15 @@ class _Search:
             bound = replace(objective, value=reading(search.pipeline(), objective, search.grid))
             tried = search.further(bound.tightened(_LESS))
             if not tried.feasible:
-                held = search.further(
-                    bound
-                )  # an E2E dealt otherwise than the shares may not be met to the last digit
+                held = search.further(bound)  # an E2E dealt otherwise than the shares may not be met to the last digit
                 return (held if held.feasible else search), bound
             search, low, few = tried.narrowed(bound, low, few)
 
-    def narrowed(self, bound: Threshold, low: float, few: int) -> tuple["_Search", float, int]:
-        """Under a bound about as tight as holds all layers, looked for between the given one and a time that few fit into."""
+    def narrowed(self, bound: Threshold, low: float, few: int) -> tuple["_BoundSearch", float, int]:
+        """Under a bound about as tight as holds all layers.
+
+        Looked for between the given one and a time that few fit into.
+        """
         search, high = self, bound.time
         while high - low > _CLOSE * high:
             middle = low + search.likely(few) * (high - low)
@@ -300,20 +322,21 @@ class _Search:
         return search, low, few
 
     def likely(self, few: int) -> float:
-        """How far up from a bound into which few layers fit all of them will: layers go about in proportion to time."""
+        """How far up from a bound into which few layers fit all of them will.
+
+        Layers go about in proportion to time.
+        """
         return min(_LIKELY, max(1 - _LIKELY, (self.wanted + 0.5 - few) / max(1, self.most - few)))
 
     def bounds_but(self, objective: Threshold) -> tuple[Threshold, ...]:
         """The bounds on everything else."""
-        return tuple(
-            one for one in self.bounds if (one.metric, one.stat) != (objective.metric, objective.stat)
-        )
+        return tuple(bound for bound in self.bounds if (bound.metric, bound.stat) != (objective.metric, objective.stat))
 
-    def further(self, bound: Threshold) -> "_Search":
+    def further(self, bound: Threshold) -> "_BoundSearch":
         """Under one more bound; points that hold none of it are left out for good."""
         places, bounds = self.within_reach(), (*self.bounds_but(bound), bound)
-        known = {one: at(limits, places) for one, limits in self.left.items()}
-        return _Search.begin(self.grid.taken(places), bounds, known)
+        known = {threshold: at(limits, places) for threshold, limits in self.left.items()}
+        return _BoundSearch.begin(self.grid.taken(places), bounds, known)
 
     def within_reach(self) -> Places:
         """The points at which all layers fit somewhere."""
@@ -321,12 +344,12 @@ class _Search:
 
     def pipeline(self) -> Pipeline:
         """The one with most room to spare."""
-        place, *counts = (int(one) for one in np.unravel_index(int(self.layers.argmax()), self.layers.shape))
-        one = self.grid.taken([place])
+        place, *counts = (int(index) for index in np.unravel_index(int(self.layers.argmax()), self.layers.shape))
+        grid = self.grid.taken([place])
         limits = at(self.limits, [place])
-        holds = holds_of(one, limits, layers_by_kinds)
-        seats = fullest(holds, one.seats, counts, int(one.points.stages[0]))
-        return built(one, seats, limits)
+        holds = holds_of(grid, limits, layers_by_kinds)
+        stage_slots = fullest(holds, grid.stage_slots, counts, int(grid.points.stages[0]))
+        return built(grid, stage_slots, limits)
 
 
 def _loosest(objective: Threshold) -> Threshold:
@@ -340,7 +363,7 @@ def _loosest(objective: Threshold) -> Threshold:
 def _fitting(grid: Grid, cells: Cells, holds: Holds) -> Counts:
     """The most layers by point and device counts; none where the bounds or the grid bar them."""
     budget, stages = tuple(size - 1 for size in cells.shape), grid.points.stages.astype(int)
-    layers = most_layers(holds, grid.seats, budget, stages.tolist())
+    layers = most_layers(holds, grid.stage_slots, budget, stages.tolist())
     if grid.barred and all(map(operator.le, grid.barred[1], budget)):
         layers[(stages == grid.barred[0], *grid.barred[1])] = -1
     return np.where(cells, layers, np.int16(-1))
@@ -398,7 +421,9 @@ def _tightest(grid: Grid, left: Iterable[Limits]) -> Limits:
 
 
 def staffed_s(batch: Values, rate_rps: float, bound: Threshold) -> Values:
-    """The longest *busy* at which the batch is enough for the sequences that run, up to the statistic of the bound.
+    """The longest *busy* at which the batch is enough for the sequences that run.
+
+    Up to the statistic of the bound.
 
     They are a Poisson number of mean ``n = rate batch busy``; ``n + z sqrt(n) <= batch`` (square-root staffing). With fewer,
     tokens of the busiest moments would come later than in a full batch, and first tokens would wait for a place.
@@ -426,11 +451,14 @@ def reading(pipeline: Pipeline, wanted: Threshold, grid: Grid) -> float:
 
 
 def latencies_s(pipelines: Sequence[Pipeline], wanted: Threshold, grid: Grid) -> Values:
-    """A latency of each of some pipelines with as many stages; infinite where its batch is not enough for the load."""
+    """A latency of each of some pipelines with as many stages.
+
+    Infinite where its batch is not enough for the load.
+    """
     load = grid.setting.load
-    batch = np.array([float(one.batch) for one in pipelines])
-    busy_s = np.array([one.busy_s for one in pipelines])
-    firsts = np.array([one.firsts for one in pipelines])
+    batch = np.array([float(pipeline.batch) for pipeline in pipelines])
+    busy_s = np.array([pipeline.busy_s for pipeline in pipelines])
+    firsts = np.array([pipeline.firsts for pipeline in pipelines])
     found = np.zeros(len(pipelines))
     if wanted.metric != "tpot":
         found = first_tokens_s(firsts[..., 0], firsts[..., 1], load.rate_rps, wanted.stat).max(axis=-1)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from runtime.models import BYTES_PER_VALUE
-from selector.pipelines.balance import Counts, Holds, Seat
-from selector.pipelines.grid import Grid, Numbered, Pairs, Pipeline, Room
+from selector.pipelines.balance import Counts, Holds, StageSlot
+from selector.pipelines.grid import CapacityLine, Grid, Numbered, Pairs, Pipeline
 from selector.pipelines.operating import StageKind, Times
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
@@ -44,7 +44,10 @@ def in_time(grid: Grid, limits: Limits, *, last: bool) -> Values:
 
 
 def bound_by_kinds(grid: Grid, role: Role, limits: Limits, timed: Values) -> Values:
-    """No fewer than ``layers_by_kinds``, with all units, and quick; exact if stages share none and have one format."""
+    """No fewer than ``layers_by_kinds``, with all units, and quick.
+
+    Exact if stages share none and have one format.
+    """
     alone = _alone(grid.capacity[role], grid.rations.allowed[-1:], timed)
     if not grid.rations.pairs:
         return alone
@@ -53,7 +56,10 @@ def bound_by_kinds(grid: Grid, role: Role, limits: Limits, timed: Values) -> Val
 
 
 def layers_by_kinds(grid: Grid, role: Role, limits: Limits, timed: Values) -> Values:
-    """Layers, by units, that each kind of stage holds in a role (first, last) within the limits; then each pair of kinds."""
+    """Layers, by units, that each kind of stage holds in a role (first, last) within the limits.
+
+    Then each pair of kinds.
+    """
     alone = _alone(grid.capacity[role], grid.rations.allowed, timed)
     if not grid.rations.pairs:
         return alone
@@ -66,7 +72,7 @@ def _alone(capacity: Values, allowed: Counts, timed: Values) -> Values:
     return np.asarray(np.clip(np.minimum(timed, np.floor(capacity)), 0, allowed))
 
 
-def _room(grid: Grid, role: Role, limits: Limits) -> Room:
+def _room(grid: Grid, role: Role, limits: Limits) -> CapacityLine:
     """Of the pairs of kinds in a role within the limits: in the two times, and in memory."""
     base, other = np.array(grid.rations.pairs).T
     memory = np.maximum(_CROWDED, grid.capacity[role])
@@ -76,7 +82,7 @@ def _room(grid: Grid, role: Role, limits: Limits) -> Room:
         (memory[base], memory[base] / memory[other]),
     ]
     start, slope = (np.stack(side) for side in zip(*lines, strict=True))
-    return Room(start, slope)
+    return CapacityLine(start, slope)
 
 
 def _by_seat(grid: Grid, layers: Values) -> Counts:
@@ -86,17 +92,20 @@ def _by_seat(grid: Grid, layers: Values) -> Counts:
 
 
 @lru_cache(maxsize=64)
-def _by_seats(seat_of: tuple[Seat, ...], pairs: Pairs) -> tuple[Places, Places]:
+def _by_seats(seat_of: tuple[StageSlot, ...], pairs: Pairs) -> tuple[Places, Places]:
     """Kinds and pairs of kinds in the order of their seats, and where each seat starts."""
-    number = {seat: place for place, seat in enumerate(dict.fromkeys(seat_of))}
-    numbers = np.array([number[seat] for seat in (*seat_of, *(seat_of[base] for base, _ in pairs))])
+    number = {stage_slot: place for place, stage_slot in enumerate(dict.fromkeys(seat_of))}
+    numbers = np.array([number[stage_slot] for stage_slot in (*seat_of, *(seat_of[base] for base, _ in pairs))])
     order = np.argsort(numbers, kind="stable")
     return order, np.searchsorted(numbers[order], np.arange(len(number)))
 
 
 def built(grid: Grid, ways: Sequence[tuple[int, int]], limits: Limits) -> Pipeline:
-    """The pipeline on these seats, with the units they take, at the only point of the grid; with no layer too many."""
-    ordered = _ordered([(grid.seats[number], units) for number, units in ways])
+    """The pipeline on these seats, with the units they take, at the only point of the grid.
+
+    With no layer too many.
+    """
+    ordered = _ordered([(grid.stage_slots[number], units) for number, units in ways])
     end = len(ordered) - 1
     fillings_of = cache(partial(_fillings, grid, limits))
     fillings = [fillings_of(way, (place == 0, place == end)) for place, way in enumerate(ordered)]
@@ -105,8 +114,11 @@ def built(grid: Grid, ways: Sequence[tuple[int, int]], limits: Limits) -> Pipeli
     return _pipeline(grid, stages, 0, (busy_s, firsts))
 
 
-def _ordered(ways: Sequence[tuple[Seat, int]]) -> list[tuple[Seat, int]]:
-    """The first and the last stay where they are; between them pools stand together, so that data crosses over once."""
+def _ordered(ways: Sequence[tuple[StageSlot, int]]) -> list[tuple[StageSlot, int]]:
+    """The first and the last stay where they are.
+
+    Between them pools stand together, so that data crosses over once.
+    """
     if len(ways) < 3:
         return list(ways)
     first, *inner, last = ways
@@ -132,37 +144,40 @@ class _Filling:
         return tuple(part for part in ((self.base, layers - others), (self.other, others)) if part[1])
 
 
-def _fillings(grid: Grid, limits: Limits, way: tuple[Seat, int], role: Role) -> list[_Filling]:
+def _fillings(grid: Grid, limits: Limits, way: tuple[StageSlot, int], role: Role) -> list[_Filling]:
     """Of a stage on a seat with some units, at the only point of the grid."""
-    (seat, units), allowed = way, grid.rations.allowed[way[1], :, 0]
+    (stage_slot, units), allowed = way, grid.rations.allowed[way[1], :, 0]
     timed = in_time(grid, limits, last=role[1])
     alone = layers_by_kinds(grid, role, limits, timed)[units, :, 0].astype(int).tolist()
-    found = [_Filling(kind, kind, [alone[kind]]) for kind, on in enumerate(grid.seat_of) if on == seat]
+    found = [_Filling(kind, kind, [alone[kind]]) for kind, on in enumerate(grid.seat_of) if on == stage_slot]
     if not grid.rations.pairs:
         return found
     room = _room(grid, role, limits)
     for number, (base, other) in enumerate(grid.rations.pairs):
-        if grid.seat_of[base] == seat and alone[len(grid.kinds) + number]:
+        if grid.seat_of[base] == stage_slot and alone[len(grid.kinds) + number]:
             held = room.by_others(number, int(allowed[other]))
             found.append(_Filling(base, other, held))
     return found
 
 
 def _trimmed(grid: Grid, fillings: Sequence[Sequence[_Filling]]) -> list[Numbered]:
-    """Parts for each stage: of the widest weights that hold its layers; what is too much goes where it takes longest."""
+    """Parts for each stage: of the widest weights that hold its layers.
+
+    What is too much goes where it takes longest.
+    """
     end = len(fillings) - 1
 
     def width(parts: Numbered) -> float:
         return sum(layers * BYTES_PER_VALUE[grid.kinds[kind].precision] for kind, layers in parts)
 
     def parts_for(place: int, layers: int) -> Numbered:
-        return max(filter(None, (one.parts(layers) for one in fillings[place])), key=width)
+        return max(filter(None, (filling.parts(layers) for filling in fillings[place])), key=width)
 
     @cache
     def busy_s(place: int, layers: int) -> float:
         return float(_stage_s(grid.busy, parts_for(place, layers), last=place == end)[0])
 
-    counts = [max(max(one.held) for one in ways) for ways in fillings]
+    counts = [max(max(way.held) for way in ways) for ways in fillings]
     while (more := sum(counts) - grid.setting.model.num_layers) > 0:
         slowest = max(
             (place for place, count in enumerate(counts) if count > 1),
@@ -178,13 +193,13 @@ def running(grid: Grid, stages: Sequence[Sequence[tuple[StageKind, int]]]) -> li
     A stage has several kinds where its layers differ in precision; the first says what it computes in.
     """
     end, places = len(stages) - 1, np.flatnonzero(grid.points.stages == len(stages))
-    one, fits = grid.taken(places), np.ones(len(places), dtype=bool)
+    cut_grid, fits = grid.taken(places), np.ones(len(places), dtype=bool)
     numbers = [tuple((grid.kinds.index(kind), layers) for kind, layers in parts) for parts in stages]
     for place, parts in enumerate(numbers):
-        rooms = [np.maximum(1e-9, one.capacity[place == 0, place == end][kind]) for kind, _ in parts]
+        rooms = [np.maximum(1e-9, cut_grid.capacity[place == 0, place == end][kind]) for kind, _ in parts]
         fits &= sum(layers / room for (_, layers), room in zip(parts, rooms, strict=True)) <= 1
-    times = _timed(one, numbers)
-    return [_pipeline(one, numbers, int(place), times) for place in np.flatnonzero(fits)]
+    times = _timed(cut_grid, numbers)
+    return [_pipeline(cut_grid, numbers, int(place), times) for place in np.flatnonzero(fits)]
 
 
 def _pipeline(
@@ -211,6 +226,4 @@ def _timed(grid: Grid, stages: Sequence[Numbered]) -> tuple[Values, list[tuple[V
 
 def _stage_s(times: Times, parts: Numbered, *, last: bool) -> Values:
     (kind, layers), *others = parts
-    return np.asarray(
-        times.of(kind, layers, last=last) + sum(more * times.layer_s[other] for other, more in others)
-    )
+    return np.asarray(times.of(kind, layers, last=last) + sum(more * times.layer_s[other] for other, more in others))

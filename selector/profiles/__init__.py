@@ -1,4 +1,7 @@
-"""Profiles: of known GPU kinds as data with the source beside each number, of files, and of this machine's CPU."""
+"""Profiles: known GPU kinds, files, and this machine's CPU.
+
+GPU kinds are data with the source beside each number.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -30,7 +33,7 @@ def is_file(name: str) -> bool:
 
 
 def load(name: str) -> Profile:
-    """The profile of that name (``a100-80gb``), of the device kind of that name (``A100``), or in a file (``a100.yaml``).
+    """The profile of a name (``a100-80gb``), a device kind (``A100``) or a file (``a100.yaml``).
 
     Raises:
         ProfileError: there is none, or it cannot be read or is malformed.
@@ -55,9 +58,7 @@ def _from_file(file: Path) -> Profile:
         return _parsed(yaml.safe_load(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ProfileError(
-            f"{file} cannot be read: {reason}; `intentctl profile --out` writes one"
-        ) from error
+        raise ProfileError(f"{file} cannot be read: {reason}; `intentctl profile --out` writes one") from error
     except yaml.YAMLError as error:
         raise ProfileError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
     except ProfileError as error:
@@ -105,8 +106,8 @@ def fit_cpu(samples: CpuSamples) -> Profile:
 
 
 def _line(samples: CpuSamples, passes: int) -> dict[int, float]:
-    """Time of an all-reduce by message size: latency and bandwidth of two ranks, as often as the data passes."""
-    return {
-        size: passes * (samples.allreduce_latency_s + size / samples.allreduce_bytes_s)
-        for size in (0, 1_000_000)
-    }
+    """Time of an all-reduce by message size.
+
+    Latency and bandwidth of two ranks, as often as the data passes.
+    """
+    return {size: passes * (samples.allreduce_latency_s + size / samples.allreduce_bytes_s) for size in (0, 1_000_000)}

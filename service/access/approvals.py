@@ -22,8 +22,8 @@ class Approvals:
 
     def of(self, plan_id: str, now_s: float | None = None) -> ApprovalDocument | None:
         """What holds for a plan now; None: nobody has said anything, or it is over."""
-        said = self.last(plan_id)
-        return None if said is None or self.ended(said, now_s) else said
+        approval = self.last(plan_id)
+        return None if approval is None or self.ended(approval, now_s) else approval
 
     def last(self, plan_id: str) -> ApprovalDocument | None:
         """The last word to a plan, over or not."""
@@ -31,16 +31,18 @@ class Approvals:
             row = session.get(ApprovalRow, plan_id)
             return ApprovalDocument.model_validate(row) if row else None
 
-    def ended(self, said: ApprovalDocument, now_s: float | None = None) -> str:
+    def ended(self, approval: ApprovalDocument, now_s: float | None = None) -> str:
         """Why a yes does not hold any more, in words; empty: it does, as a no always does."""
         moment_s = time.time() if now_s is None else now_s
-        if said.verdict == "rejected":
+        if approval.verdict == "rejected":
             return ""
-        if said.until_s is not None and moment_s >= said.until_s:
-            return f"{said.by} approved it for {(said.until_s - said.at_s) / 60:.3g} minutes, which are over"
-        if self._could_approve(said.by, said.at_s, moment_s):
+        if approval.until_s is not None and moment_s >= approval.until_s:
+            return (
+                f"{approval.by} approved it for {(approval.until_s - approval.at_s) / 60:.3g} minutes, which are over"
+            )
+        if self._could_approve(approval.by, approval.at_s, moment_s):
             return ""
-        return f"{said.by} approved it, and has no key any more that may (revoked or expired)"
+        return f"{approval.by} approved it, and has no key any more that may (revoked or expired)"
 
     def page(self, page: Page) -> Listed[ApprovalDocument]:
         """The last word to each plan, those that are over too, newest first."""
@@ -58,11 +60,11 @@ class Approvals:
             replaced = replaced.where(ApprovalRow.at_s == over_s)
         else:
             replaced = replaced.where(ApprovalRow.verdict == "approved")
-        said = approval.model_dump(mode="json")
+        fields = approval.model_dump(mode="json")
         try:
             with self._store.transaction() as session:
                 session.execute(replaced)
-                session.add(ApprovalRow(**said))
+                session.add(ApprovalRow(**fields))
         except StoreError as error:
             if isinstance(error.__cause__, IntegrityError):
                 return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from sqlalchemy import func, select, update
 
 from service.access.caller import Caller
-from service.access.chain import FIELDS, Entry, Flaw, Head, flaws
+from service.access.chain import FIELDS, AuditEntry, Flaw, Head, flaws
 from service.documents.forms import Json
 from service.store import Store
 from service.tables import AuditHeadRow, AuditRow
@@ -33,7 +33,7 @@ class Audit:
         *,
         before: Json | None = None,
         after: Json | None = None,
-    ) -> Entry:
+    ) -> AuditEntry:
         """Keep an act as the newest entry.
 
         Raises:
@@ -42,7 +42,7 @@ class Audit:
         with self._store.transaction() as session:
             forward = update(AuditHeadRow).where(AuditHeadRow.id == ONLY).values(seq=AuditHeadRow.seq + 1)
             seq, last = session.execute(forward.returning(AuditHeadRow.seq, AuditHeadRow.hash)).one()
-            entry = Entry(
+            entry = AuditEntry(
                 seq=seq,
                 at_s=time.time(),
                 who=caller.name,
@@ -57,13 +57,11 @@ class Audit:
                 previous=last,
             )
             sealed = entry.sealed()
-            session.add(
-                AuditRow(**{name: getattr(entry, name) for name in FIELDS if name != "hash"}, hash=sealed)
-            )
+            session.add(AuditRow(**{name: getattr(entry, name) for name in FIELDS if name != "hash"}, hash=sealed))
             session.execute(update(AuditHeadRow).where(AuditHeadRow.id == ONLY).values(hash=sealed))
         return entry
 
-    def newest(self, act: str, subject: str) -> Entry | None:
+    def newest(self, act: str, subject: str) -> AuditEntry | None:
         """The last time that an act was done to something."""
         wanted = select(AuditRow).where(AuditRow.act == act, AuditRow.subject == subject)
         with self._store.transaction() as session:
@@ -76,8 +74,11 @@ class Audit:
             row = session.get(AuditHeadRow, ONLY)
             return Head(row.seq, row.hash) if row else Head()
 
-    def page(self, before: int | None = None, limit: int = 100, act: str | None = None) -> list[Entry]:
-        """Entries, newest first, those with a lower number than ``before``; of one kind of act where that is said."""
+    def page(self, before: int | None = None, limit: int = 100, act: str | None = None) -> list[AuditEntry]:
+        """Entries, newest first, those with a lower number than ``before``.
+
+        Of one kind of act where that is said.
+        """
         wanted = select(AuditRow).order_by(AuditRow.seq.desc()).limit(limit)
         if before is not None:
             wanted = wanted.where(AuditRow.seq < before)
@@ -96,7 +97,7 @@ class Audit:
         behind = (Flaw(end + 1, "and later ones were put in behind the end"),) if newest > end else ()
         return found + behind
 
-    def _upward(self, end: int) -> Iterator[Entry]:
+    def _upward(self, end: int) -> Iterator[AuditEntry]:
         last = 0
         while True:
             wanted = select(AuditRow).where(AuditRow.seq > last, AuditRow.seq <= end)
@@ -109,5 +110,5 @@ class Audit:
             last = entries[-1].seq
 
 
-def _entry(row: AuditRow) -> Entry:
-    return Entry(**{name: getattr(row, name) for name in FIELDS})
+def _entry(row: AuditRow) -> AuditEntry:
+    return AuditEntry(**{name: getattr(row, name) for name in FIELDS})

@@ -19,5 +19,5 @@ class Auth:
 
 def read_auth(source: LocatedYaml) -> Auth:
     """What the file says under ``auth``."""
-    said: Section | str = source.get(("auth",)) or {}
-    return Auth(has_keys=False) if isinstance(said, str) else Auth(**said)
+    fields: Section | str = source.get(("auth",)) or {}
+    return Auth(has_keys=False) if isinstance(fields, str) else Auth(**fields)

@@ -11,7 +11,7 @@ from service.documents.forms import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One act, as the audit keeps it."""
 
     seq: int
@@ -38,12 +38,12 @@ class Entry:
 
     def sealed(self) -> str:
         """The hash that belongs to what it says: SHA-256 of its other fields as JSON, in hex."""
-        said = {key: value for key, value in asdict(self).items() if key != "hash"}
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        fields = {key: value for key, value in asdict(self).items() if key != "hash"}
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-FIELDS = tuple(one.name for one in fields(Entry))
+FIELDS = tuple(column.name for column in fields(AuditEntry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,7 @@ class Head:
         """
         seq, _, found = text.partition(":")
         if not re.fullmatch(cls.PATTERN, text):
-            raise ValueError(
-                f"{text!r} is no head of an audit; write one as `intentctl audit head` prints it"
-            )
+            raise ValueError(f"{text!r} is no head of an audit; write one as `intentctl audit head` prints it")
         return cls(int(seq), found)
 
 
@@ -83,7 +81,7 @@ class Flaw:
     problem: str
 
 
-def flaws(entries: Iterable[Entry], head: Head, known: Head | None = None) -> tuple[Flaw, ...]:
+def flaws(entries: Iterable[AuditEntry], head: Head, known: Head | None = None) -> tuple[Flaw, ...]:
     """Where entries, in their order, are not the chain that ends at ``head`` and once ended at ``known``."""
     found, last = list[Flaw](), Head()
     for entry in entries:
@@ -99,15 +97,13 @@ def flaws(entries: Iterable[Entry], head: Head, known: Head | None = None) -> tu
     return tuple(found)
 
 
-def _step(last: Head, entry: Entry) -> list[Flaw]:
+def _step(last: Head, entry: AuditEntry) -> list[Flaw]:
     """What is wrong with an entry after the one before it."""
     if entry.seq > last.seq + 1:
         missing = f"and all up to {entry.seq - 1} are missing" if entry.seq > last.seq + 2 else "is missing"
         found = [Flaw(last.seq + 1, missing)]
     elif entry.previous != last.hash:
-        found = [
-            Flaw(entry.seq, "does not follow from the entry before it: one of them was changed or put in")
-        ]
+        found = [Flaw(entry.seq, "does not follow from the entry before it: one of them was changed or put in")]
     else:
         found = []
     if entry.sealed() != entry.hash:

@@ -1,4 +1,7 @@
-"""Whether somebody has said yes to a plan: an approval that holds, the one who applies it, or the deployment's policy."""
+"""Whether somebody has said yes to a plan.
+
+An approval that holds, the one who applies it, or the deployment's policy.
+"""
 
 import time
 from collections.abc import Collection, Mapping
@@ -6,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from service.access.caller import CONTROLLER, Caller
-from service.access.chain import Entry
-from service.access.office import Access, Acts
-from service.access.people import Acted, Words, lacks_another
+from service.access.chain import AuditEntry
+from service.access.people import Acted, IntentAuthors, lacks_another
 from service.access.policy import Applied, Approval, beyond
 from service.access.rights import RIGHTS, Right
+from service.access.wiring import AccessControl, Acts
 from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code
@@ -37,7 +40,7 @@ class Consent:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PlanFacts:
     """What is known of a plan beside itself."""
 
     said: ApprovalDocument | None
@@ -50,7 +53,7 @@ class Known:
 
 
 def consent(
-    plan: PlanDocument, rule: Approval, known: Known, caller: Caller, acknowledged: Collection[str]
+    plan: PlanDocument, rule: Approval, known: PlanFacts, caller: Caller, acknowledged: Collection[str]
 ) -> Consent:
     """The yes that a plan has when somebody applies it. Pure.
 
@@ -58,11 +61,11 @@ def consent(
         RefusedError: it has none, or a no, or the policy lets nobody.
     """
     refuse_nobody(rule)
-    said, may = known.said, Right.APPROVE in RIGHTS[caller.role]
-    if said is not None and said.verdict == "rejected":
-        why = f": {said.note}" if said.note else ""
-        raise _not_approved(f"{plan.id} was rejected by {said.by}{why}; make a new plan")
-    approved = said if said is not None and said.digest == plan.digest else None
+    approval, may = known.said, Right.APPROVE in RIGHTS[caller.role]
+    if approval is not None and approval.verdict == "rejected":
+        why = f": {approval.note}" if approval.note else ""
+        raise _not_approved(f"{plan.id} was rejected by {approval.by}{why}; make a new plan")
+    approved = approval if approval is not None and approval.digest == plan.digest else None
     reasons = beyond(plan, rule.within, known.applied) if rule.within else ()
     is_within = rule.within is not None and not reasons
     acted = replace(known.acted, approved_by=approved.by if approved else None, applied_by=caller.name)
@@ -79,7 +82,7 @@ def consent(
 
 
 def approve(
-    plan: PlanDocument, asked: ApproveRequest, rule: Approval, known: Known, acts: Acts
+    plan: PlanDocument, request: ApproveRequest, rule: Approval, known: PlanFacts, acts: Acts
 ) -> ApprovalDocument:
     """Keep somebody's yes to what they read of a plan.
 
@@ -90,41 +93,41 @@ def approve(
     acted = replace(known.acted, approved_by=acts.caller.name)
     if alone := lacks_another(rule.by, acted, is_within=False):
         raise _not_approved(f"{plan.id} was not approved: {alone}")
-    if asked.digest != plan.digest:
+    if request.digest != plan.digest:
         message = f"{plan.id} has another digest than was sent; read the plan, and approve what you read"
         raise RefusedError(Code.STALE_PLAN, message)
-    refuse_unseen(plan.to_acknowledge, asked.acknowledge, "the plan, then approve")
-    until_s = time.time() + asked.minutes * 60
-    facts = {"until_s": until_s, "note": asked.note, "acknowledged": tuple(asked.acknowledge)}
+    refuse_unseen(plan.to_acknowledge, request.acknowledge, "the plan, then approve")
+    until_s = time.time() + request.minutes * 60
+    facts = {"until_s": until_s, "note": request.note, "acknowledged": tuple(request.acknowledge)}
     return _keep(_said(plan, acts.caller, verdict="approved", **facts), "plan.approve", acts)
 
 
-def reject(plan: PlanDocument, asked: RejectRequest, acts: Acts) -> ApprovalDocument:
+def reject(plan: PlanDocument, request: RejectRequest, acts: Acts) -> ApprovalDocument:
     """Keep somebody's no to a plan; it holds for good.
 
     Raises:
         RefusedError: somebody else said no before.
     """
-    said = _said(plan, acts.caller, verdict="rejected", until_s=None, note=asked.note)
-    until_s = None if asked.for_s is None else said.at_s + asked.for_s
-    return _keep(said.model_copy(update={"barred_until_s": until_s}), "plan.reject", acts)
+    approval = _said(plan, acts.caller, verdict="rejected", until_s=None, note=request.note)
+    until_s = None if request.for_s is None else approval.at_s + request.for_s
+    return _keep(approval.model_copy(update={"barred_until_s": until_s}), "plan.reject", acts)
 
 
-def known_of(plan: PlanDocument, acts: Acts) -> Known:
+def known_of(plan: PlanDocument, acts: Acts) -> PlanFacts:
     """What the store knows of a plan beside itself."""
     approvals, now_s = acts.access.approvals, time.time()
     made = acts.access.audit.newest("plan.create", plan.id)
     switches = acts.access.store.operations(LATELY, plan.model).items
     applied_s = [
-        one.phases[0].at for one in switches if one.error is None and one.phases[0].at >= now_s - DAY_S
+        switch.phases[0].at for switch in switches if switch.error is None and switch.phases[0].at >= now_s - DAY_S
     ]
     lately = Applied(sum(at_s >= now_s - HOUR_S for at_s in applied_s), len(applied_s))
     last = approvals.last(plan.id)
     ended = approvals.ended(last, now_s) if last else ""
-    return Known(None if ended else last, _acted(plan, made, acts.access.store), lately, ended)
+    return PlanFacts(None if ended else last, _acted(plan, made, acts.access.store), lately, ended)
 
 
-def _acted(plan: PlanDocument, made: Entry | None, store: Store) -> Acted:
+def _acted(plan: PlanDocument, made: AuditEntry | None, store: Store) -> Acted:
     """Who said and activated what a plan is for, and who had it made: of the controller's plans nobody."""
     if made is None or made.who != CONTROLLER.name or made.key:
         words = _words(store, plan.intent_id, plan.intent_version)
@@ -133,16 +136,16 @@ def _acted(plan: PlanDocument, made: Entry | None, store: Store) -> Acted:
     return Acted([_words(store, intent_id) for intent_id in intents])
 
 
-def _words(store: Store, intent_id: str, number: int | None = None) -> Words:
+def _words(store: Store, intent_id: str, number: int | None = None) -> IntentAuthors:
     """Who is behind a version of an intent, the one that is active without a number."""
     promise = Book(store).promise(intent_id)
     if promise and (promise.state != "active" or number not in {None, promise.version}):
         promise = None
     version = store.intent(intent_id, promise.version if promise else number)
-    return Words(intent_id, version.said_by if version else None, promise.activated_by if promise else None)
+    return IntentAuthors(intent_id, version.said_by if version else None, promise.activated_by if promise else None)
 
 
-def standing(plan_id: str, applied_by: str | None, generation: int, access: Access) -> StandingDocument:
+def standing(plan_id: str, applied_by: str | None, generation: int, access: AccessControl) -> StandingDocument:
     """How a plan stands while a generation runs."""
     made = access.audit.newest("plan.create", plan_id)
     return StandingDocument(
@@ -190,8 +193,8 @@ def _keep(approval: ApprovalDocument, act: str, acts: Acts) -> ApprovalDocument:
     if is_kept:
         return approval
     holds = approvals.of(approval.plan_id)
-    said = f"{holds.verdict} by {holds.by}" if holds else "decided by somebody else"
-    raise RefusedError(Code.ALREADY_DECIDED, f"{approval.plan_id} was {said}; nothing was changed")
+    holder = f"{holds.verdict} by {holds.by}" if holds else "decided by somebody else"
+    raise RefusedError(Code.ALREADY_DECIDED, f"{approval.plan_id} was {holder}; nothing was changed")
 
 
 def _said(plan: PlanDocument, caller: Caller, **facts: object) -> ApprovalDocument:

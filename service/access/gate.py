@@ -38,7 +38,10 @@ class Gate(Protocol):
 
 
 class OpenGate:
-    """Lets everybody on this machine in as an administrator, but pages that a browser shows: ``auth: none``."""
+    """Lets everybody on this machine in as an administrator, but pages that a browser shows.
+
+    ``auth: none``.
+    """
 
     def admit(self, scope: Message) -> Caller | None:
         """As the protocol says."""
@@ -74,13 +77,11 @@ class KeyGate:
         headers, origin = _headers(scope), _origin(scope)
         key = self._known(headers, origin)
         self._refuse_if_often(key, self._inference if path.startswith(INFERENCE) else self._control)
-        return Caller(
-            key.person, key.role, key.prefix, self._tenant(key, headers), origin, _request_id(headers)
-        )
+        return Caller(key.person, key.role, key.prefix, self._tenant(key, headers), origin, _request_id(headers))
 
     def _known(self, headers: dict[bytes, bytes], origin: str) -> Key:
-        said = headers.get(b"authorization", b"").decode("latin-1")
-        scheme, _, whole = said.partition(" ")
+        header = headers.get(b"authorization", b"").decode("latin-1")
+        scheme, _, whole = header.partition(" ")
         found: Key | Wrong = Wrong.MISSING
         if whole and scheme.lower() == "bearer":
             found = self._keyring.find(whole.strip(), self._clock())
@@ -88,7 +89,7 @@ class KeyGate:
             return found
         self._on_wrong(found, origin)
         why = {
-            Wrong.MISSING: f"{_missing(headers, said)}; {HOW}",
+            Wrong.MISSING: f"{_missing(headers, header)}; {HOW}",
             Wrong.UNKNOWN: f"this key is not known here; {HOW}",
             Wrong.REVOKED: "this key was revoked; ask an administrator for another (intentctl keys create)",
             Wrong.EXPIRED: "this key has expired; ask an administrator for another (intentctl keys create)",
@@ -104,8 +105,8 @@ class KeyGate:
         raise Refusal("rate", 429, text, retry_after_s=max(1, round(reset_s - time.time())))
 
     def _tenant(self, key: Key, headers: dict[bytes, bytes]) -> str | None:
-        said = headers.get(TENANT_HEADER)
-        named = said.decode("latin-1") if said is not None else None
+        tenant = headers.get(TENANT_HEADER)
+        named = tenant.decode("latin-1") if tenant is not None else None
         header = TENANT_HEADER.decode()
         if key.role is not Role.GATEWAY:
             if named is not None and named != key.tenant:
@@ -120,7 +121,7 @@ class KeyGate:
 
 
 def _refuse_foreign(headers: dict[bytes, str]) -> None:
-    """Refuse what a browser sends for a page of another site, and what comes by another name than this machine's.
+    """Refuse requests from pages of another site, and to another host name than this machine's.
 
     Raises:
         Refusal: it is such a request.
@@ -135,8 +136,8 @@ def _refuse_foreign(headers: dict[bytes, str]) -> None:
         raise Refusal("key", 403, text)
 
 
-def _missing(headers: dict[bytes, bytes], said: str) -> str:
-    if said:
+def _missing(headers: dict[bytes, bytes], text: str) -> str:
+    if text:
         return "the Authorization header has no bearer key"
     elsewhere = next((name.decode() for name in _ELSEWHERE if name in headers), None)
     return f"{elsewhere} is not read" if elsewhere else "a key is needed"
@@ -152,5 +153,5 @@ def _origin(scope: Message) -> str:
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
-    said = headers.get(b"x-request-id", b"")
-    return said.decode() if _REQUEST_ID.fullmatch(said) else f"req-{uuid.uuid4().hex[:16]}"
+    request_id = headers.get(b"x-request-id", b"")
+    return request_id.decode() if _REQUEST_ID.fullmatch(request_id) else f"req-{uuid.uuid4().hex[:16]}"

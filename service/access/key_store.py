@@ -23,7 +23,10 @@ MACHINE = "this machine"
 
 
 class KeyStore:
-    """The keys in the database, and the ring that requests are looked up in, which never opens more than the database says."""
+    """The keys in the database, and the ring that requests are looked up in.
+
+    The ring never opens more than the database says.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store, self.ring = store, Keyring()
@@ -43,9 +46,7 @@ class KeyStore:
     ) -> tuple[str, Key]:
         """Make a key, of somebody of its name unless said; the whole of it is never to be had again."""
         whole, prefix = new_secret()
-        key = Key(
-            prefix, digest_of(whole), name, person or name, role, tenant, time.time(), created_by, expires_s
-        )
+        key = Key(prefix, digest_of(whole), name, person or name, role, tenant, time.time(), created_by, expires_s)
         with self.change() as (session, changed):
             session.add(KeyRow(**asdict(key)))
             changed.append(key)

@@ -1,4 +1,7 @@
-"""API keys: a prefix to find each by, and a secret of which only a hash is kept. Pure but for randomness."""
+"""API keys: a prefix to find each by, and a secret of which only a hash is kept.
+
+Pure but for randomness.
+"""
 
 import hashlib
 import hmac
@@ -86,14 +89,17 @@ class Keyring:
     def could_approve(self, person: str, since_s: float, now_s: float) -> bool:
         """Whether a person had at every moment since then a key that may approve, and has one now."""
         until_s = since_s
-        for key in sorted(self._by_prefix.values(), key=lambda one: one.created_s):
+        for key in sorted(self._by_prefix.values(), key=lambda candidate: candidate.created_s):
             if key.person == person and Right.APPROVE in RIGHTS[key.role] and key.created_s <= until_s:
-                ends_s = (one for one in (key.expires_s, key.revoked_s) if one is not None)
+                ends_s = (moment_s for moment_s in (key.expires_s, key.revoked_s) if moment_s is not None)
                 until_s = max(until_s, min(ends_s, default=math.inf))
         return until_s > now_s
 
     def find(self, whole: str, now_s: float) -> Key | Wrong:
-        """The key that a client sent, or why it is none. Takes as long for a wrong secret as for an unknown prefix."""
+        """The key that a client sent, or why it is none.
+
+        Takes as long for a wrong secret as for an unknown prefix.
+        """
         found = _KEY.fullmatch(whole)
         key = self._by_prefix.get(found["prefix"]) if found else None
         digest = key.digest if key else _NOBODY

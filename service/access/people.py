@@ -13,7 +13,7 @@ RESERVED = SYSTEM | {"this machine", "first start", "nobody"}
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class IntentAuthors:
     """The words that a promise or a plan is about: one version of an intent, and the people behind it."""
 
     intent_id: str
@@ -27,7 +27,7 @@ class Words:
 class Acted:
     """Who did what for a promise or a switch; None: nobody did."""
 
-    words: Sequence[Words]
+    words: Sequence[IntentAuthors]
     """Of each intent that is served."""
     planned_by: str | None = None
     approved_by: str | None = None

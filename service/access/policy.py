@@ -49,8 +49,8 @@ def beyond(plan: PlanDocument, within: Within, applied: Applied) -> tuple[str, .
     found = list[str]()
     stop_ms = plan.switch.stop_s * 1000 if plan.switch and plan.switch.stop_s is not None else None
     if within.most_stop_ms is not None and (stop_ms is None or stop_ms > within.most_stop_ms):
-        said = "not predicted" if stop_ms is None else f"{stop_ms:.1f} ms"
-        found.append(f"its stop is {said}, over {within.most_stop_ms:g} ms (most_stop_ms)")
+        stop = "not predicted" if stop_ms is None else f"{stop_ms:.1f} ms"
+        found.append(f"its stop is {stop}, over {within.most_stop_ms:g} ms (most_stop_ms)")
     if within.per_hour is not None and applied.last_hour >= within.per_hour:
         found.append(f"{applied.last_hour} plans were applied in the last hour (per_hour: {within.per_hour})")
     if within.per_day is not None and applied.last_day >= within.per_day:
@@ -75,16 +75,16 @@ def read_approval(source: LocatedYaml) -> Approval:
     Raises:
         DeploymentError: a window is none of this deployment's, or two people are asked for where nobody is known.
     """
-    said: Section = source.get(("approval",)) or {"by": "person"}
-    if said["by"] == "another" and source.get(("auth",)) == "none":
+    fields: Section = source.get(("approval",)) or {"by": "person"}
+    if fields["by"] == "another" and source.get(("auth",)) == "none":
         raise source.error(["approval", "by"], "without keys (`auth: none`) no person is told from another")
-    rules: Section | None = said.get("within")
+    rules: Section | None = fields.get("within")
     if rules is None:
-        return Approval(said["by"])
+        return Approval(fields["by"])
     windows = tuple(rules.get("windows", ()))
     known = source.data.get("windows", {})
     for place, name in enumerate(windows):
         if name not in known:
             words = f"no window {name!r} in this deployment; it has {', '.join(known) or 'none'}"
             raise source.error(["approval", "within", "windows", place], words)
-    return Approval(said["by"], Within(**{**rules, "windows": windows}))
+    return Approval(fields["by"], Within(**{**rules, "windows": windows}))

@@ -1,4 +1,6 @@
-"""The one typed form of every document that crosses the border of the service. Leaves: no server, database or engine.
+"""The one typed form of every document that crosses the border of the service.
+
+Leaves: no server, database or engine.
 
 Who takes many of them takes them from here: ``from service import documents as docs``.
 """

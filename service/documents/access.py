@@ -1,4 +1,7 @@
-"""Keys and the audit as the API shows them; a secret stands in one answer only, to whoever had the key made."""
+"""Keys and the audit as the API shows them.
+
+A secret stands in one answer only, to whoever had the key made.
+"""
 
 import re
 from typing import Annotated

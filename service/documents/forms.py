@@ -1,4 +1,7 @@
-"""What all documents have in common: answers that may grow, requests that may not, and an intent as JSON."""
+"""What all documents have in common.
+
+Answers that may grow, requests that may not, and an intent as JSON.
+"""
 
 import json
 import math
@@ -46,9 +49,7 @@ Text = InstanceOf[str]
 
 _DATE = r"(19[7-9]\d|2\d{3})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
-MomentText = Annotated[
-    str, Field(json_schema_extra={"pattern": rf"^{_DATE}([T ]{_CLOCK}(Z|[+-]{_CLOCK})?)?$"})
-]
+MomentText = Annotated[str, Field(json_schema_extra={"pattern": rf"^{_DATE}([T ]{_CLOCK}(Z|[+-]{_CLOCK})?)?$"})]
 """A moment as people write it; what Python reads beside that is read too."""
 Moment = Annotated[MomentText | None, Field(description=f"the clock, instead of the present: {MOMENT}")]
 

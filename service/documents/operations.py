@@ -107,7 +107,10 @@ class UndoDocument(Document):
 
 
 class GapsDocument(Document):
-    """How long streams that moved had no token, from their last one before to their first after; in milliseconds."""
+    """How long streams that moved had no token, from their last one before to their first after.
+
+    In milliseconds.
+    """
 
     streams: int = Field(description="that moved and had gone on when the switch ended")
     p50_ms: float
@@ -127,20 +130,18 @@ class OperationDocument(Document):
     source: str | None = Field(default=None, description="the topology it leaves, as text")
     target: str | None = Field(default=None, description="the topology it leads to, as text")
     applied_by: str | None = Field(default=None, description="whose key applied the plan")
-    approved_by: str | None = Field(
-        default=None, description="who said yes to the plan; `policy`: the deployment"
-    )
+    approved_by: str | None = Field(default=None, description="who said yes to the plan; `policy`: the deployment")
     progress: ProgressDocument = ProgressDocument()
     phases: tuple[PhaseDocument, ...]
-    result: CutoverReport | None = Field(default=None, exclude_if=lambda one: one is None)
-    error: Problem | None = Field(default=None, exclude_if=lambda one: one is None)
-    gaps: GapsDocument | None = Field(default=None, exclude_if=lambda one: one is None)
+    result: CutoverReport | None = Field(default=None, exclude_if=lambda value: value is None)
+    error: Problem | None = Field(default=None, exclude_if=lambda value: value is None)
+    gaps: GapsDocument | None = Field(default=None, exclude_if=lambda value: value is None)
     cancelled_by: str | None = Field(
-        default=None, exclude_if=lambda one: one is None, description="whose key gave the switch up"
+        default=None, exclude_if=lambda value: value is None, description="whose key gave the switch up"
     )
     barred_until_s: float | None = Field(
         default=None,
-        exclude_if=lambda one: one is None,
+        exclude_if=lambda value: value is None,
         description="unix seconds until which the controller leaves the target of a cancelled switch alone",
     )
 
@@ -202,9 +203,7 @@ class OperationDocument(Document):
         by = f" by {self.cancelled_by}" if self.cancelled_by and reason == Reason.CANCELLED else ""
         detail = f"the switch was given up{by} ({reason}): {report.detail}; {report.source} goes on"
         error = Problem.of(Code.SWITCH_ABORTED, detail)
-        return self.model_copy(
-            update={"error": error.model_copy(update={"reason": reason, "report": report})}
-        )
+        return self.model_copy(update={"error": error.model_copy(update={"reason": reason, "report": report})})
 
     def failed(self, code: Code, detail: str) -> "OperationDocument":
         """At its end by an error that came from outside the protocol."""
@@ -246,9 +245,7 @@ class PreflightDocument(Document):
     would_apply: bool = Field(description="for the key that asks, with what it acknowledges")
     refusals: tuple[ReasonDocument, ...] = Field(description="every reason for which it would be refused")
     to_acknowledge: tuple[Finding, ...] = Field(description="findings that nobody has acknowledged")
-    approved_by: str | None = Field(
-        description="who said yes, or would by applying it; null: somebody has to"
-    )
+    approved_by: str | None = Field(description="who said yes, or would by applying it; null: somebody has to")
     operation: str | None = Field(description="the switch under way")
     barred: str | None = Field(description="why the switch would be given up before it begins")
     switch: SwitchDocument | None = Field(description="predicted")

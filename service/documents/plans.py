@@ -49,9 +49,7 @@ class AmendRequest(FollowUp):
 class VersionedFollowUp(FollowUp):
     """What is said to an intent that is kept."""
 
-    version: int | None = Field(
-        default=None, description="the version it is about; refused if that is not the latest"
-    )
+    version: int | None = Field(default=None, description="the version it is about; refused if that is not the latest")
 
 
 class ChangeDocument(Document):
@@ -79,9 +77,7 @@ class VersionDocument(AmendmentDocument):
     supersedes: int | None
     text: str = Field(description="what was said for this version")
     created_s: float = Field(description="unix seconds")
-    said_by: str | None = Field(
-        default=None, description="whose key said it; null in records of older versions"
-    )
+    said_by: str | None = Field(default=None, description="whose key said it; null in records of older versions")
 
 
 class ImportRequest(Request):
@@ -119,14 +115,15 @@ class TopologyDocument(Document):
 
 
 class PredictionDocument(Document):
-    """What a topology is predicted to do. Latencies in seconds, as mean and percentiles; null is without end."""
+    """What a topology is predicted to do.
+
+    Latencies in seconds, as mean and percentiles; null is without end.
+    """
 
     ttft_s: Mapping[str, Finite]
     tpot_s: Mapping[str, Finite]
     e2e_s: Mapping[str, Finite]
-    throughput_tok_s: float = Field(
-        description="output tokens per second that it sustains at its batch limit"
-    )
+    throughput_tok_s: float = Field(description="output tokens per second that it sustains at its batch limit")
     gpu_util: Finite = Field(description="the workload's rate by the rate that it sustains")
     usd_per_hour: float
     batch: int = Field(description="sequences that run at once")
@@ -175,7 +172,10 @@ class SimulationDocument(SimulatedDocument):
 
 
 class SwitchDocument(Document):
-    """What the switch is predicted to take. In seconds; null is without end, where what runs is overloaded."""
+    """What the switch is predicted to take.
+
+    In seconds; null is without end, where what runs is overloaded.
+    """
 
     strategy: Literal["shadow", "stream"] = Field(
         description="the target comes up beside what runs, or layers move one by one"
@@ -204,17 +204,13 @@ class PlanDocument(Document):
     )
     now: TopologyDocument | None
     target: TopologyDocument
-    replicas: tuple[TopologyDocument, ...] = Field(
-        default=(), description="further pipelines beside the target"
-    )
+    replicas: tuple[TopologyDocument, ...] = Field(default=(), description="further pipelines beside the target")
     prediction: PredictionDocument
     now_prediction: PredictionDocument | None
     runner_up: CandidateDocument | None
     reasons: tuple[str, ...]
     margins: tuple[MarginDocument, ...] = ()
-    rules: tuple[str, ...] = Field(
-        default=(), description="goals that narrowed the space or say what comes first"
-    )
+    rules: tuple[str, ...] = Field(default=(), description="goals that narrowed the space or say what comes first")
     left_out: tuple[LeftOut, ...] = Field(default=(), description="goals that the plan does not weigh")
     offers: tuple[str, ...] = Field(default=(), description="what a change could save that nobody asked for")
     considered: int = 0
@@ -224,9 +220,7 @@ class PlanDocument(Document):
     to_acknowledge: tuple[Finding, ...] = Field(
         default=(), description="findings that apply wants acknowledged, by code"
     )
-    digest: str = Field(
-        default="", description="what an approval is for: it changes with anything that the plan says"
-    )
+    digest: str = Field(default="", description="what an approval is for: it changes with anything that the plan says")
     simulation: SimulationDocument | None = Field(default=None, exclude_if=lambda found: found is None)
 
     @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
@@ -237,8 +231,8 @@ class PlanDocument(Document):
 
     def sealed(self) -> "PlanDocument":
         """With its digest: SHA-256 of all that it says, in hex."""
-        said = self.model_dump_json(exclude={"digest", "simulation"})
-        return self.model_copy(update={"digest": hashlib.sha256(said.encode()).hexdigest()})
+        content = self.model_dump_json(exclude={"digest", "simulation"})
+        return self.model_copy(update={"digest": hashlib.sha256(content.encode()).hexdigest()})
 
 
 class InfeasibleDocument(Document):
@@ -256,7 +250,7 @@ def _one_of(**types: str) -> JsonDict:
         "oneOf": [
             {
                 "required": [key],
-                "properties": {one: {"type": types[one] if one == key else "null"} for one in types},
+                "properties": {kind: {"type": types[kind] if kind == key else "null"} for kind in types},
             }
             for key in types
         ]
@@ -280,7 +274,10 @@ class WishRequest(Request):
 
 
 class When(Request):
-    """The time to plan for: the present, and the window in force or the first that a goal names, unless said."""
+    """The time to plan for.
+
+    The present, and the window in force or the first that a goal names, unless said.
+    """
 
     now: Moment = None
     at: MomentText | None = Field(default=None, description=f"plan for that moment: {MOMENT}")

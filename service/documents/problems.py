@@ -101,9 +101,7 @@ class Problem(Document):
     detail: str
     code: Code
     errors: tuple[Detail, ...]
-    intent: IntentForm | None = Field(
-        default=None, exclude_if=_absent, description="that cannot be planned for"
-    )
+    intent: IntentForm | None = Field(default=None, exclude_if=_absent, description="that cannot be planned for")
     infeasible: InfeasibleDocument | None = Field(default=None, exclude_if=_absent)
     findings: tuple[Finding, ...] | None = Field(
         default=None, exclude_if=_absent, description="that nobody has said to have seen"
@@ -120,5 +118,5 @@ class Problem(Document):
             status=code.status,
             detail=detail,
             code=code,
-            errors=tuple(replace(one, code=one.code or code.value) for one in errors),
+            errors=tuple(replace(error, code=error.code or code.value) for error in errors),
         )

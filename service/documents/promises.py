@@ -107,9 +107,7 @@ class SegmentDocument(Document):
     windows: tuple[str, ...]
     goals: tuple[GoalDocument, ...]
     load: LoadDocument = Field(description="declared for its windows: of several the busiest")
-    topology: Topology | None = Field(
-        description="null: what ran before goes on, for nothing holds the goals"
-    )
+    topology: Topology | None = Field(description="null: what ran before goes on, for nothing holds the goals")
     replicas: tuple[Topology, ...] = ()
     prediction: PredictionDocument | None = None
     margins: tuple[MarginDocument, ...] = ()
@@ -170,9 +168,7 @@ class DecisionDocument(Document):
     reason: str
     cause: Cause | None = None
     target: str | None = None
-    plan_id: str | None = Field(
-        default=None, description="to be applied by somebody, where the mode is `recommend`"
-    )
+    plan_id: str | None = Field(default=None, description="to be applied by somebody, where the mode is `recommend`")
     at_s: float = 0.0
 
 
@@ -192,9 +188,7 @@ class ControlRequest(Request):
 
     mode: Mode | None = None
     paused: bool | None = Field(default=None, description="false ends pins, overrides and refusals, too")
-    pinned: bool | None = Field(
-        default=None, description="true keeps what runs; false lets it be switched again"
-    )
+    pinned: bool | None = Field(default=None, description="true keeps what runs; false lets it be switched again")
     pinned_s: float | None = Field(
         default=None, gt=0, le=30 * 86_400, description="keep it for so long; null with `pinned`: without end"
     )

@@ -133,9 +133,7 @@ class DeviceDocument(Document):
     model: str | None = Field(description="that may use it")
     used: bool = Field(description="by what runs of that model")
     out: str | None = Field(description="why no plan and no restart uses it; null: it may be used")
-    out_by: str | None = Field(
-        description="who took it out; `recovery`: the service, when an engine was lost"
-    )
+    out_by: str | None = Field(description="who took it out; `recovery`: the service, when an engine was lost")
     out_since_s: float | None = Field(description="unix seconds")
 
 
@@ -197,7 +195,10 @@ Happened = (
 
 
 class Event(Document):
-    """One thing that happened. Ids rise, across restarts too; progress within a phase has none and is not kept."""
+    """One thing that happened.
+
+    Ids rise, across restarts too; progress within a phase has none and is not kept.
+    """
 
     event: Kind
     id: int | None

@@ -13,7 +13,7 @@ from service.documents.promises import ControlRequest, PinDocument, PromiseDocum
 from service.pages import Page
 from service.promises import limits
 from service.promises.admission import local, of_document
-from service.promises.agenda import Promised, in_force
+from service.promises.agenda import ActiveGoal, in_force
 from service.promises.book import Book, Control
 from service.store import Store
 
@@ -36,24 +36,27 @@ class Active:
         """Read again what is active, and how the controller stands."""
         self.control = self.book.control(self._deployment.mode)
         self.promises = tuple(self.book.promises(active=True))
-        self.promised: tuple[Promised, ...] = tuple(
+        self.promised: tuple[ActiveGoal, ...] = tuple(
             goal for promise in self.promises for goal in of_document(promise)
         )
         self.version += 1
 
-    def controlled(self, asked: ControlRequest, who: str) -> Control:
-        """How the controller is to stand; going on ends overrides, refusals and pins. ``refresh`` reads what was written."""
+    def controlled(self, request: ControlRequest, who: str) -> Control:
+        """How the controller is to stand; going on ends overrides, refusals and pins.
+
+        ``refresh`` reads what was written.
+        """
         made, now_s = self.control, time.time()
-        if asked.mode is not None:
-            made = replace(made, mode=asked.mode)
-        if asked.paused is not None:
-            made = replace(made, paused=asked.paused)
-        if asked.paused is False:
+        if request.mode is not None:
+            made = replace(made, mode=request.mode)
+        if request.paused is not None:
+            made = replace(made, paused=request.paused)
+        if request.paused is False:
             made = replace(made, resumed_s=now_s)
-        if asked.pinned is False or asked.paused is False:
+        if request.pinned is False or request.paused is False:
             made = replace(made, pinned_by=None, pinned_until_s=None)
-        if asked.pinned or (asked.pinned_s and asked.pinned is None):
-            until_s = None if asked.pinned_s is None else now_s + asked.pinned_s
+        if request.pinned or (request.pinned_s and request.pinned is None):
+            until_s = None if request.pinned_s is None else now_s + request.pinned_s
             made = replace(made, pinned_by=who, pinned_until_s=until_s)
         return made
 
@@ -65,38 +68,42 @@ class Active:
         until = None if until_s is None else local(datetime.fromtimestamp(until_s, UTC), self._deployment)
         return PinDocument(by=by, until=until)
 
-    def in_force(self, now: datetime) -> list[Promised]:
+    def in_force(self, now: datetime) -> list[ActiveGoal]:
         """The goals that hold at a moment."""
         return in_force(self.promised, self._deployment.windows, now)
 
     @property
     def limited(self) -> bool:
         """Whether anything is promised about how often the service is reshaped."""
-        return any(isinstance(one.goal, ReconfigRule) for one in self.promised)
+        return any(isinstance(goal.goal, ReconfigRule) for goal in self.promised)
 
     def barred(self, model: str, now: datetime) -> str:
         """Why what is promised forbids a switch of a model now; empty: it does not."""
-        held = [one for one in self.in_force(now) if isinstance(one.goal, ReconfigRule)]
+        held = [goal for goal in self.in_force(now) if isinstance(goal.goal, ReconfigRule)]
         return limits.barred(held, self.switched_s(model, now.timestamp()), now) if held else ""
 
     def switched_s(self, model: str, now_s: float) -> Sequence[float]:
         """Unix seconds of a model's switches of the last day."""
         found = self._store.operations(Page(200), model, done=True).items
-        return [one.phases[-1].at for one in found if one.result and one.phases[-1].at > now_s - DAY_S]
+        return [
+            operation.phases[-1].at
+            for operation in found
+            if operation.result and operation.phases[-1].at > now_s - DAY_S
+        ]
 
     def over(self, now: datetime) -> list[PromiseDocument]:
         """Active intents that can hold at no moment from now on."""
         return [
             promise
             for promise in self.promises
-            if promise.goals and all(_is_over(one.goal.window, one.said, now) for one in promise.goals)
+            if promise.goals and all(_is_over(goal.goal.window, goal.said, now) for goal in promise.goals)
         ]
 
 
-def _is_over(window: Window, said: datetime, now: datetime) -> bool:
+def _is_over(window: Window, said_at: datetime, now: datetime) -> bool:
     match window:
         case FromNowWindow(duration_s):
-            return (now - said).total_seconds() >= duration_s
+            return (now - said_at).total_seconds() >= duration_s
         case DatedWindow():
             return span(window, date.fromisoformat(window.date))[1] <= now
     return False

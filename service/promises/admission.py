@@ -11,21 +11,21 @@ from service.deployment import Deployment
 from service.documents.problems import Code, Detail
 from service.documents.promises import PromiseDocument
 from service.errors import RefusedError
-from service.promises.agenda import Promised
-from service.promises.planner import Outlook
+from service.promises.agenda import ActiveGoal
+from service.promises.planner import PlannedSegment
 from service.usecases import check, kind_of, refuse_unless_ok
 
 
 def promised(
-    intent_id: str, intent: Intent, said: Sequence[datetime], goals: Sequence[Goal] = ()
-) -> list[Promised]:
+    intent_id: str, intent: Intent, moments: Sequence[datetime], goals: Sequence[Goal] = ()
+) -> list[ActiveGoal]:
     """The goals of an intent, each with when it was said; ``goals`` stand for them where settled since."""
-    return [Promised(intent_id, goal, at) for goal, at in zip(goals or intent.goals, said, strict=True)]
+    return [ActiveGoal(intent_id, goal, at) for goal, at in zip(goals or intent.goals, moments, strict=True)]
 
 
-def of_document(promise: PromiseDocument) -> list[Promised]:
+def of_document(promise: PromiseDocument) -> list[ActiveGoal]:
     """The goals of an intent that is active."""
-    return [Promised(promise.intent_id, one.goal, one.said) for one in promise.goals]
+    return [ActiveGoal(promise.intent_id, goal.goal, goal.said) for goal in promise.goals]
 
 
 def refuse_no_promise(intent: Intent) -> None:
@@ -53,7 +53,7 @@ def refuse_undefined(goals: Sequence[Goal], deployment: Deployment) -> None:
         if isinstance(goal.window, str) and goal.window not in known
     ]
     if found:
-        named = "; ".join(dict.fromkeys(one.message for one in found))
+        named = "; ".join(dict.fromkeys(detail.message for detail in found))
         message = f"{named}; define it under windows in {deployment.file.name}, or say the hours"
         raise RefusedError(Code.INVALID_REQUEST, message, found)
 
@@ -70,34 +70,36 @@ def refuse_contradiction(
     Raises:
         RefusedError: naming each of them, and how to put this one in its place.
     """
-    clashing = {name: why for name, one in active.items() if (why := _clash(intent, [one], deployment, now))}
+    clashing = {name: why for name, promise in active.items() if (why := _clash(intent, [promise], deployment, now))}
     if not clashing and (why := _clash(intent, list(active.values()), deployment, now)):
         clashing = dict.fromkeys(active, why)
     if not clashing:
         return
-    said = "; ".join(f"{name} ({active[name].text!r}): {why}" for name, why in clashing.items())
+    reasons = "; ".join(f"{name} ({active[name].text!r}): {why}" for name, why in clashing.items())
     how = " ".join(f"--replace {name}" for name in clashing)
-    message = f"this contradicts what is promised: {said}. To put this in its place: intentctl activate {intent_id} {how}"
+    message = (
+        f"this contradicts what is promised: {reasons}. To put this in its place: intentctl activate {intent_id} {how}"
+    )
     details = [Detail("/replace", f"{name}: {why}", "contradicts_active") for name, why in clashing.items()]
     raise RefusedError(Code.CONFLICT, message, details)
 
 
 def _clash(intent: Intent, others: Sequence[PromiseDocument], deployment: Deployment, now: datetime) -> str:
     """What the validator says of an intent together with active ones, or nothing."""
-    goals = [*(one.goal for other in others for one in other.goals), *intent.goals]
+    goals = [*(goal.goal for other in others for goal in other.goals), *intent.goals]
     together = check(replace(intent, goals=tuple(dict.fromkeys(goals))), deployment, now)
     if together.outcome in {Outcome.OK, Outcome.CLARIFY}:
         return ""
     return " ".join(dict.fromkeys(finding.message for finding in together.findings))
 
 
-def refuse_unheld(outlooks: Sequence[Outlook], deployment: Deployment, model: str) -> None:
+def refuse_unheld(outlooks: Sequence[PlannedSegment], deployment: Deployment, model: str) -> None:
     """Refuse what no topology holds in some segment.
 
     Raises:
         RefusedError: naming the first such time, why, and what could be held.
     """
-    first = next((one for one in outlooks if isinstance(one.answer, Infeasible)), None)
+    first = next((segment for segment in outlooks if isinstance(segment.answer, Infeasible)), None)
     if first is None or not isinstance(first.answer, Infeasible):
         return
     answer, when = first.answer, local(first.segment.begins, deployment)

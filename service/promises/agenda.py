@@ -13,7 +13,7 @@ HOUR, MINUTE, DAY = timedelta(hours=1), timedelta(minutes=1), timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
+class ActiveGoal:
     """A goal of an active intent."""
 
     intent_id: str
@@ -31,25 +31,25 @@ class Segment:
     """Excluded."""
     windows: tuple[str, ...]
     """The deployment's that are in force, as they are declared."""
-    promised: tuple[Promised, ...]
+    promised: tuple[ActiveGoal, ...]
 
     @property
     def goals(self) -> tuple[Goal, ...]:
         """What has to hold."""
-        return tuple(one.goal for one in self.promised)
+        return tuple(goal.goal for goal in self.promised)
 
 
 def cut(
-    promised: Sequence[Promised], windows: Mapping[str, Window], begins: datetime, ends: datetime
+    promised: Sequence[ActiveGoal], windows: Mapping[str, Window], begins: datetime, ends: datetime
 ) -> list[Segment]:
     """The segments from ``begins`` to ``ends`` (both aware), in order and without a gap.
 
     A window begins and ends as clocks on the wall show it: also where they are put forward or back.
     """
     begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
-    said = {(one.goal.window, one.said) for one in promised if not isinstance(one.goal.window, str)}
+    pairs = {(goal.goal.window, goal.said) for goal in promised if not isinstance(goal.goal.window, str)}
     named = {(window, begins) for window in windows.values()}
-    moments = {at for window, said_at in said | named for at in _moments(window, said_at, begins, ends)}
+    moments = {at for window, said_at in pairs | named for at in _moments(window, said_at, begins, ends)}
     cuts = [begins, *sorted(at for at in moments if begins < at < ends), ends]
     segments = list[Segment]()
     for first, last in pairwise(cuts):
@@ -61,38 +61,38 @@ def cut(
     return segments
 
 
-def in_force(promised: Sequence[Promised], windows: Mapping[str, Window], now: datetime) -> list[Promised]:
+def in_force(promised: Sequence[ActiveGoal], windows: Mapping[str, Window], now: datetime) -> list[ActiveGoal]:
     """The goals that hold at a moment."""
-    return [one for one in promised if _holds(one, windows, now)]
+    return [goal for goal in promised if _holds(goal, windows, now)]
 
 
 def _segment(
-    promised: Sequence[Promised], windows: Mapping[str, Window], begins: datetime, ends: datetime
+    promised: Sequence[ActiveGoal], windows: Mapping[str, Window], begins: datetime, ends: datetime
 ) -> Segment:
     named = tuple(name for name, window in windows.items() if holds(window, begins))
     return Segment(begins, ends, named, tuple(in_force(promised, windows, begins)))
 
 
-def _holds(one: Promised, windows: Mapping[str, Window], now: datetime) -> bool:
-    window = one.goal.window
+def _holds(goal: ActiveGoal, windows: Mapping[str, Window], now: datetime) -> bool:
+    window = goal.goal.window
     defined = windows.get(window, window) if isinstance(window, str) else window
     if isinstance(defined, FromNowWindow):  # its last moment is the first of what comes after
-        return one.said <= now < one.said + timedelta(seconds=defined.duration_s)
+        return goal.said <= now < goal.said + timedelta(seconds=defined.duration_s)
     return holds(defined, now)
 
 
-def _alike(one: Segment, other: Segment) -> bool:
-    return (one.windows, one.promised) == (other.windows, other.promised)
+def _alike(segment: Segment, other: Segment) -> bool:
+    return (segment.windows, segment.promised) == (other.windows, other.promised)
 
 
-def _moments(window: Window, said: datetime, begins: datetime, ends: datetime) -> Iterator[datetime]:
+def _moments(window: Window, said_at: datetime, begins: datetime, ends: datetime) -> Iterator[datetime]:
     """When a window may begin or end between two moments, and some more."""
     match window:
         case str():
             return
         case FromNowWindow(duration_s):
-            yield said
-            yield said + timedelta(seconds=min(duration_s, (ends - said).total_seconds() + 1))
+            yield said_at
+            yield said_at + timedelta(seconds=min(duration_s, (ends - said_at).total_seconds() + 1))
         case _:
             zone = ZoneInfo(window.tz)
             yield from _changes(zone, begins, ends)
@@ -101,9 +101,7 @@ def _moments(window: Window, said: datetime, begins: datetime, ends: datetime) -
                     yield from _both(day, minute, zone)
 
 
-def _days(
-    window: RecurringWindow | DatedWindow, zone: ZoneInfo, begins: datetime, ends: datetime
-) -> Iterator[date]:
+def _days(window: RecurringWindow | DatedWindow, zone: ZoneInfo, begins: datetime, ends: datetime) -> Iterator[date]:
     """The days on which it may begin."""
     if isinstance(window, DatedWindow):
         yield date.fromisoformat(window.date)

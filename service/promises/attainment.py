@@ -7,7 +7,7 @@ from typing import Literal
 
 from intent.models import HOURS_OF_COST, LATENCIES, Goal, Objective, TenantException
 from service.documents.promises import Counting
-from service.promises.agenda import Promised, Segment
+from service.promises.agenda import ActiveGoal, Segment
 
 FEWEST = 5
 """Requests from which on something can be said."""
@@ -17,7 +17,7 @@ Kind = Literal["ttft", "tpot", "e2e", "error_rate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RequestSample:
     """What was measured of one request."""
 
     kind: Kind
@@ -32,7 +32,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ServiceSample:
     """What was seen of the service at one tick, over the last seconds."""
 
     devices: int
@@ -105,10 +105,12 @@ def needed(goal: Objective) -> float:
     return float((goal.stat or "p100")[1:]) / 100
 
 
-def requests(goal: Objective, samples: Sequence[Sample], exceptions: Sequence[TenantException] = ()) -> Tally:
+def requests(goal: Objective, samples: Sequence[RequestSample], exceptions: Sequence[TenantException] = ()) -> Tally:
     """The requests that met a goal, of those that it is about; an exception relaxes it for its tenant."""
     bound = _bound(goal)
-    relaxed = {one.tenant: _relaxed(goal, one) for one in exceptions if one.metric == goal.metric}
+    relaxed = {
+        exception.tenant: _relaxed(goal, exception) for exception in exceptions if exception.metric == goal.metric
+    }
     if goal.tenant is not None:
         relaxed = {}
     met = total = 0
@@ -122,27 +124,27 @@ def requests(goal: Objective, samples: Sequence[Sample], exceptions: Sequence[Te
     return Tally(met, total)
 
 
-def counted_by(segment: Segment, what: Counting) -> list[tuple[Promised, Objective]]:
+def counted_by(segment: Segment, what: Counting) -> list[tuple[ActiveGoal, Objective]]:
     """The goals of a segment that are counted in requests, or in looks."""
     return [
-        (one, one.goal)
-        for one in segment.promised
-        if isinstance(one.goal, Objective) and counted(one.goal) == what
+        (goal, goal.goal)
+        for goal in segment.promised
+        if isinstance(goal.goal, Objective) and counted(goal.goal) == what
     ]
 
 
-def tally(goal: Objective, segment: Segment, samples: Sequence[Sample]) -> Tally:
+def tally(goal: Objective, segment: Segment, samples: Sequence[RequestSample]) -> Tally:
     """How many requests met a goal of a segment, with the exceptions that hold in it."""
-    exceptions = [one.goal for one in segment.promised if isinstance(one.goal, TenantException)]
+    exceptions = [goal.goal for goal in segment.promised if isinstance(goal.goal, TenantException)]
     return requests(goal, samples, exceptions)
 
 
-def first_miss_s(goal: Objective, segment: Segment, samples: Sequence[Sample]) -> float | None:
+def first_miss_s(goal: Objective, segment: Segment, samples: Sequence[RequestSample]) -> float | None:
     """When the first of some requests was known that missed a goal; None: none did."""
-    return next((one.at_s for one in samples if tally(goal, segment, (one,)).share < 1), None)
+    return next((sample.at_s for sample in samples if tally(goal, segment, (sample,)).share < 1), None)
 
 
-def look_meets(goal: Objective, look: Look) -> bool | None:
+def look_meets(goal: Objective, look: ServiceSample) -> bool | None:
     """Whether a look meets a goal; None: it tells nothing. A rate is also met where nobody waits."""
     found = _seen(goal, look)
     if found is None or goal.value is None:
@@ -154,7 +156,7 @@ def look_meets(goal: Objective, look: Look) -> bool | None:
     return found <= goal.value if goal.op == "<=" else found >= goal.value
 
 
-def _seen(goal: Objective, look: Look) -> float | None:
+def _seen(goal: Objective, look: ServiceSample) -> float | None:
     """What a goal is about, in its own unit."""
     usd = look.usd_per_hour
     return {
@@ -175,3 +177,12 @@ def _relaxed(goal: Objective, exception: TenantException) -> float:
     if exception.limit is not None:
         return exception.limit
     return (goal.value or 0.0) * exception.factor if exception.factor is not None else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class GoalCount:
+    """What a look adds to how far a goal was kept."""
+
+    promised: ActiveGoal
+    goal: Objective
+    tally: Tally

@@ -30,7 +30,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Goalpost:
+class GoalKey:
     """What is counted: a goal of an intent in a window."""
 
     model: str
@@ -111,7 +111,7 @@ class Book:
         with self._store.transaction() as session:
             return [docs.PastLoadDocument.model_validate(row.document) for row in session.scalars(wanted)]
 
-    def count(self, tallies: Mapping[Goalpost, Tally], at_s: float) -> None:
+    def count(self, tallies: Mapping[GoalKey, Tally], at_s: float) -> None:
         """Add to what was counted in the hour of a moment."""
         hour_s = at_s // HOUR_S * HOUR_S
         with self._store.transaction() as session:

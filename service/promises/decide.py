@@ -49,7 +49,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastSwitch:
     """A switch that was made, or given up."""
 
     ended_s: float
@@ -77,7 +77,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ControlState:
     """All that a decision depends on. Topologies are texts."""
 
     now_s: float
@@ -110,7 +110,7 @@ class State:
     """The promised limit on reconfiguration that forbids a switch now."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Targets that a person said no to, with who did and until when it holds."""
-    past: Sequence[Past] = ()
+    past: Sequence[PastSwitch] = ()
     """The oldest first."""
 
 
@@ -125,22 +125,24 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class Proposal:
+    """A topology to switch to, and why."""
+
     target: str
     cause: Cause
     reason: str
 
 
-def decide(state: State, rules: Rules) -> Decision:
+def decide(state: ControlState, rules: Rules) -> Decision:
     """The one thing to do now; ``wait``: nothing is wished, ``hold``: something stands against it."""
     if stopped := _stopped(state, rules):
         return stopped
     weighed = [_weighed(wish, state, rules) for wish in _wishes(state, rules)]
     weighed = weighed or [_content(state)]
-    return next((one for one in weighed if one.kind == "switch"), weighed[0])
+    return next((decision for decision in weighed if decision.kind == "switch"), weighed[0])
 
 
-def _stopped(state: State, rules: Rules) -> Decision | None:
+def _stopped(state: ControlState, rules: Rules) -> Decision | None:
     """What stops the controller whatever it wishes."""
     if state.is_paused:
         return Decision("hold", "the controller is paused; `intentctl resume` lets it go on")
@@ -149,28 +151,28 @@ def _stopped(state: State, rules: Rules) -> Decision | None:
     if state.override:
         return Decision("hold", state.override)
     if state.data_age_s > rules.data_s:
-        return Decision(
-            "hold", f"nothing was measured for {state.data_age_s:.0f} s; without data nothing is changed"
-        )
+        return Decision("hold", f"nothing was measured for {state.data_age_s:.0f} s; without data nothing is changed")
     return None
 
 
 # -- what is wished --------------------------------------------------------------------------------
 
 
-def _wishes(state: State, rules: Rules) -> list[_Wish]:
-    """Back from what is worse, ready for what comes, and out of what is missed or else as planned: one that has to wait keeps
-    none after it waiting."""
+def _wishes(state: ControlState, rules: Rules) -> list[Proposal]:
+    """Back from what is worse, ready for what comes, and out of what is missed or else as planned.
+
+    One that has to wait keeps none after it waiting.
+    """
     found, ahead = [_back(state)], state.ahead
     if ahead and ahead.is_early and ahead.begins_in_s <= ahead.takes_s * rules.margin:
-        said = f"the next window begins in {ahead.begins_in_s:.0f} s"
-        found.append(_to(ahead.target, "window", said, state))
+        reason = f"the next window begins in {ahead.begins_in_s:.0f} s"
+        found.append(_to(ahead.target, "window", reason, state))
     if not found[1:] or found[1]:  # what is ready for the next window stays until then
         found.append(_missed_or_planned(state, rules))
-    return [one for one in found if one]
+    return [proposal for proposal in found if proposal]
 
 
-def _missed_or_planned(state: State, rules: Rules) -> _Wish | None:
+def _missed_or_planned(state: ControlState, rules: Rules) -> Proposal | None:
     if state.missed and state.missed_s >= (rules.calm_s if state.wastes else rules.patience_s):
         cause: Cause = "saving" if state.wastes else "rescue"
         missed = f"{state.missed} is missed for {state.missed_s:.0f} s"
@@ -180,12 +182,15 @@ def _missed_or_planned(state: State, rules: Rules) -> _Wish | None:
     return _to(state.target, "window", "this window asks for it", state)
 
 
-def _to(target: str | None, cause: Cause, reason: str, state: State) -> _Wish | None:
-    return None if target is None or target == state.runs else _Wish(target, cause, reason)
+def _to(target: str | None, cause: Cause, reason: str, state: ControlState) -> Proposal | None:
+    return None if target is None or target == state.runs else Proposal(target, cause, reason)
 
 
-def _back(state: State) -> _Wish | None:
-    """Out of what the controller's own last switch made worse, until that is done; a person's switch is a person's."""
+def _back(state: ControlState) -> Proposal | None:
+    """Out of what the controller's own last switch made worse, until that is done.
+
+    A person's switch is a person's.
+    """
     last = _last_done(state)
     if (
         last
@@ -193,72 +198,73 @@ def _back(state: State) -> _Wish | None:
         and last.cause not in {"roll_back", "person", "recovery"}
         and last.target == state.runs
     ):
-        return _Wish(last.source, "roll_back", "the last switch made it worse")
+        return Proposal(last.source, "roll_back", "the last switch made it worse")
     return None
 
 
-def _last_done(state: State) -> Past | None:
-    return next((one for one in reversed(state.past) if one.is_done), None)
+def _last_done(state: ControlState) -> PastSwitch | None:
+    return next((past for past in reversed(state.past) if past.is_done), None)
 
 
-def _was_rescued(state: State) -> bool:
+def _was_rescued(state: ControlState) -> bool:
     """Whether what runs is there because of a rescue in this segment."""
-    since = [one for one in state.past if one.is_done and one.ended_s >= state.began_s]
+    since = [past for past in state.past if past.is_done and past.ended_s >= state.began_s]
     return bool(since) and since[-1].cause == "rescue"
 
 
 # -- what stands against it ------------------------------------------------------------------------
 
-Rule = Callable[[_Wish, State, Rules], str]
+Rule = Callable[[Proposal, ControlState, Rules], str]
 """Why a wish has to wait; empty: this rule does not mind."""
 
 
-def _weighed(wish: _Wish, state: State, rules: Rules) -> Decision:
+def _weighed(wish: Proposal, state: ControlState, rules: Rules) -> Decision:
     for rule in _RULES:
         if why := rule(wish, state, rules):
             return Decision("hold", f"{wish.reason}, but {why}", wish.target, wish.cause)
     return Decision("switch", wish.reason, wish.target, wish.cause)
 
 
-def _content(state: State) -> Decision:
+def _content(state: ControlState) -> Decision:
     if state.missed:
-        return Decision(
-            "wait", f"{state.missed} is missed, and {state.best_effort or 'nothing better is known'}"
-        )
+        return Decision("wait", f"{state.missed} is missed, and {state.best_effort or 'nothing better is known'}")
     if state.target is None:
         return Decision("wait", "nothing holds what is promised now; what runs goes on")
     return Decision("wait", "what runs is what is planned")
 
 
-def _keeps_limits(wish: _Wish, state: State, rules: Rules) -> str:  # noqa: ARG001 - a rule
+def _keeps_limits(wish: Proposal, state: ControlState, rules: Rules) -> str:  # noqa: ARG001 - a rule
     """What was promised about reconfigurations binds the controller without exception."""
     return state.barred
 
 
-def _heeds_a_no(wish: _Wish, state: State, rules: Rules) -> str:  # noqa: ARG001 - a rule
+def _heeds_a_no(wish: Proposal, state: ControlState, rules: Rules) -> str:  # noqa: ARG001 - a rule
     """What a person rejected or cancelled is not tried again, whatever for."""
     return state.refused.get(wish.target, "")
 
 
-def _waits_for_calm(wish: _Wish, state: State, rules: Rules) -> str:
+def _waits_for_calm(wish: Proposal, state: ControlState, rules: Rules) -> str:
     """What a rescue did is taken back when it has been calm for a while."""
     if wish.cause == "return" and state.calm_s < rules.calm_s:
         return f"it is calm for {state.calm_s:.0f} s only, of {rules.calm_s:g}"
     return ""
 
 
-def _rescues_seldom(wish: _Wish, state: State, rules: Rules) -> str:
-    """One way back from a rescue, or one saving, in a dwell time; one rescue until it has its verdict or was given up."""
+def _rescues_seldom(wish: Proposal, state: ControlState, rules: Rules) -> str:
+    """One way back from a rescue, or one saving, in a dwell time.
+
+    One rescue until it has its verdict or was given up.
+    """
     unplanned = {"rescue", "return", "saving"}
     if wish.cause not in unplanned:
         return ""
-    lately = [one for one in state.past if one.cause in unplanned and _age_s(one, state) < rules.dwell_s]
+    lately = [past for past in state.past if past.cause in unplanned and _age_s(past, state) < rules.dwell_s]
     if wish.cause == "rescue":
-        lately = [one for one in lately if one.cause != "rescue" or (one.is_done and one.verdict is None)]
+        lately = [past for past in lately if past.cause != "rescue" or (past.is_done and past.verdict is None)]
     return f"the last {lately[-1].cause} was {_age_s(lately[-1], state):.0f} s ago" if lately else ""
 
 
-def _undoes_nothing(wish: _Wish, state: State, rules: Rules) -> str:
+def _undoes_nothing(wish: Proposal, state: ControlState, rules: Rules) -> str:
     """No switch back to where the last one came from within a dwell time, except out of what is worse."""
     last = _last_done(state)
     if wish.cause == "roll_back" or last is None or wish.target != last.source:
@@ -267,33 +273,39 @@ def _undoes_nothing(wish: _Wish, state: State, rules: Rules) -> str:
     return f"it would undo what was done {age_s:.0f} s ago" if age_s < rules.dwell_s else ""
 
 
-def _learns(wish: _Wish, state: State, rules: Rules) -> str:
-    """What was rolled back from in this segment, or shortly before it, is not tried again in it for some hours."""
+def _learns(wish: Proposal, state: ControlState, rules: Rules) -> str:
+    """Objects to targets that were rolled back from in this segment or shortly before it.
+
+    They are not tried again in it for some hours.
+    """
     left = {
-        one.source
-        for one in _since(state, rules)
-        if one.cause == "roll_back" and one.is_done and _age_s(one, state) < LEARNED_S
+        past.source
+        for past in _since(state, rules)
+        if past.cause == "roll_back" and past.is_done and _age_s(past, state) < LEARNED_S
     }
     return "it was rolled back before, in this window" if wish.target in left else ""
 
 
-def _switches_twice_at_most(wish: _Wish, state: State, rules: Rules) -> str:
+def _switches_twice_at_most(wish: Proposal, state: ControlState, rules: Rules) -> str:
     """Into a window, and back out of what is worse: no more for its sake."""
-    made = [one for one in _since(state, rules) if one.is_done and one.cause in {"window", "roll_back"}]
+    made = [past for past in _since(state, rules) if past.is_done and past.cause in {"window", "roll_back"}]
     if wish.cause == "window" and len(made) >= 2:
         return "two switches were made for this window"
     return ""
 
 
-def _since(state: State, rules: Rules) -> list[Past]:
+def _since(state: ControlState, rules: Rules) -> list[PastSwitch]:
     """The switches of this segment, those that made ready for it included."""
-    return [one for one in state.past if one.ended_s >= state.began_s - rules.dwell_s]
+    return [past for past in state.past if past.ended_s >= state.began_s - rules.dwell_s]
 
 
-def _backs_off(wish: _Wish, state: State, rules: Rules) -> str:
-    """After switches to its target that were given up it waits longer and longer; other targets are not to blame."""
-    tries = [one for one in state.past if one.target == wish.target]
-    failures = list(takewhile(lambda one: not one.is_done, reversed(tries)))
+def _backs_off(wish: Proposal, state: ControlState, rules: Rules) -> str:
+    """After switches to its target that were given up it waits longer and longer.
+
+    Other targets are not to blame.
+    """
+    tries = [past for past in state.past if past.target == wish.target]
+    failures = list(takewhile(lambda past: not past.is_done, reversed(tries)))
     if not failures:
         return ""
     waits_s = min(rules.retry_s * 2 ** (len(failures) - 1), max(rules.dwell_s, rules.retry_s) * 12)
@@ -303,8 +315,8 @@ def _backs_off(wish: _Wish, state: State, rules: Rules) -> str:
     return f"the last switch to it was given up {age_s:.0f} s ago; the next try is after {waits_s:g} s"
 
 
-def _age_s(one: Past, state: State) -> float:
-    return state.now_s - one.ended_s
+def _age_s(past: PastSwitch, state: ControlState) -> float:
+    return state.now_s - past.ended_s
 
 
 _RULES: Sequence[Rule] = (

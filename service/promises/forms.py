@@ -10,8 +10,8 @@ from runtime.models import Topology
 from selector import explain
 from selector.models import Infeasible, Plan, Workload
 from service import documents as docs
-from service.promises.agenda import Promised
-from service.promises.planner import Outlook
+from service.promises.agenda import ActiveGoal
+from service.promises.planner import PlannedSegment
 
 
 def words(goal: Goal) -> str:
@@ -20,14 +20,14 @@ def words(goal: Goal) -> str:
     return explain.goal_words(goal) + tenant
 
 
-def goal_document(one: Promised) -> docs.GoalDocument:
+def goal_document(goal: ActiveGoal) -> docs.GoalDocument:
     """A goal that is promised."""
     return docs.GoalDocument(
-        intent_id=one.intent_id,
-        words=words(one.goal),
-        window=in_words(one.goal.window),
-        goal=one.goal,
-        said=one.said,
+        intent_id=goal.intent_id,
+        words=words(goal.goal),
+        window=in_words(goal.goal.window),
+        goal=goal.goal,
+        said=goal.said,
     )
 
 
@@ -37,15 +37,13 @@ def load_document(load: Workload) -> docs.LoadDocument:
 
 
 def segment_documents(
-    model: str, outlooks: Sequence[Outlook], timezone: str, margin: float, now: datetime
+    model: str, outlooks: Sequence[PlannedSegment], timezone: str, margin: float, now: datetime
 ) -> list[docs.SegmentDocument]:
     """A model's agenda; where it may, a switch begins ``margin`` times what it takes before its segment."""
     return [_segment(model, outlook, ZoneInfo(timezone), margin, now) for outlook in outlooks]
 
 
-def _segment(
-    model: str, outlook: Outlook, zone: ZoneInfo, margin: float, now: datetime
-) -> docs.SegmentDocument:
+def _segment(model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float, now: datetime) -> docs.SegmentDocument:
     segment, plan = outlook.segment, outlook.plan
     begins = max(segment.begins, now) if plan and outlook.changes else None
     if begins and plan and plan.switch and outlook.is_early:
@@ -63,9 +61,7 @@ def _segment(
         prediction=docs.PredictionDocument.model_validate(plan.prediction) if plan else None,
         margins=tuple(map(docs.MarginDocument.model_validate, plan.margins)) if plan else (),
         predicted_by="simulation" if outlook.is_simulated else "closed_forms",
-        switch=docs.SwitchDocument.model_validate(plan.switch)
-        if plan and plan.switch and outlook.changes
-        else None,
+        switch=docs.SwitchDocument.model_validate(plan.switch) if plan and plan.switch and outlook.changes else None,
         switch_begins=begins.astimezone(zone) if begins else None,
         infeasible=_infeasible(outlook.answer),
         notes=_notes(plan) if plan else (),
@@ -82,4 +78,4 @@ def _infeasible(answer: Plan | Infeasible) -> docs.InfeasibleDocument | None:
 
 def _notes(plan: Plan) -> tuple[str, ...]:
     """What of the goals a plan does not weigh."""
-    return tuple(f"{one.goal}: {one.reason}" for one in plan.left_out)
+    return tuple(f"{left_out.goal}: {left_out.reason}" for left_out in plan.left_out)

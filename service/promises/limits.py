@@ -5,20 +5,20 @@ from datetime import datetime
 
 from intent.models import ReconfigRule
 from intent.windows import in_words
-from service.promises.agenda import Promised
+from service.promises.agenda import ActiveGoal
 
 SECONDS = {"1/h": 3600.0, "1/day": 86_400.0}
 
 
-def barred(in_force: Sequence[Promised], switched_s: Sequence[float], now: datetime) -> str:
+def barred(in_force: Sequence[ActiveGoal], switched_s: Sequence[float], now: datetime) -> str:
     """Why no switch may be made now, by the goals that hold; empty: one may.
 
     ``switched_s`` are the unix seconds at which switches were made.
     """
     found = list[str]()
-    for one in in_force:
-        if isinstance(one.goal, ReconfigRule) and (why := _why(one.goal, switched_s, now.timestamp())):
-            found.append(f"{why} ({one.goal.evidence!r}, {one.intent_id})")
+    for goal in in_force:
+        if isinstance(goal.goal, ReconfigRule) and (why := _why(goal.goal, switched_s, now.timestamp())):
+            found.append(f"{why} ({goal.goal.evidence!r}, {goal.intent_id})")
     return "; ".join(found)
 
 

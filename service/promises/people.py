@@ -1,4 +1,7 @@
-"""What people did beside what is promised, and the controller heeds: topologies applied, rejected, cancelled. Blocks."""
+"""What people did beside what is promised, and the controller heeds.
+
+Topologies applied, rejected, cancelled. Blocks.
+"""
 
 import math
 from collections.abc import Iterator
@@ -31,7 +34,10 @@ class Term:
     """What was done until then is heeded no longer."""
 
     def until_s(self, at_s: float, said_s: float | None) -> float:
-        """How long a no holds: as long as was said, else until the segment ends, for four hours at most; 0: no longer."""
+        """How long a no holds: as long as was said, else until the segment ends, for four hours at most.
+
+        0: no longer.
+        """
         if said_s is None and at_s >= self.began_s:
             said_s = min(at_s + LEARNED_S, self.ends_s or math.inf)
         return said_s if said_s is not None and at_s > self.resumed_s and self.now_s < said_s else 0.0
@@ -56,9 +62,7 @@ class People:
         if not is_act or found.phases[-1].at <= max(term.began_s, term.resumed_s):
             return None
         until = None if term.ends_s is None else datetime.fromtimestamp(term.ends_s, self.zone)
-        return docs.OverrideDocument(
-            operation=found.id, topology=found.target or "", by=found.applied_by, until=until
-        )
+        return docs.OverrideDocument(operation=found.id, topology=found.target or "", by=found.applied_by, until=until)
 
     def refusals(self, term: Term) -> tuple[docs.RefusalDocument, ...]:
         """The no's to topologies that hold: plans that were rejected, switches that were cancelled."""
@@ -92,9 +96,9 @@ def against(target: str, who: People, active: Active, now: datetime) -> list[str
     if pin := active.pin(now):
         found.append(f"{in_words(pin)}, and this asks for {target}")
     if act := who.override(term):
-        said = f"{act.by} applied {act.topology} ({act.operation})"
-        found.append(f"{said} before; this asks for {target}, and that act does not stand against it")
-    return found + [no_in_words(one) for one in who.refusals(term) if one.target == target]
+        applied = f"{act.by} applied {act.topology} ({act.operation})"
+        found.append(f"{applied} before; this asks for {target}, and that act does not stand against it")
+    return found + [no_in_words(refusal) for refusal in who.refusals(term) if refusal.target == target]
 
 
 def in_words(kept: docs.PinDocument | docs.OverrideDocument | None) -> str:

@@ -14,11 +14,11 @@ from selector.models import (
     Candidate,
     Infeasible,
     Plan,
+    PlanRef,
     Prediction,
-    Problem,
     Profile,
     ProfileError,
-    Ticket,
+    SearchInput,
     Workload,
 )
 from selector.objectives import absolute
@@ -28,10 +28,10 @@ from selector.ranking import switch
 from selector.search import select
 from service.deployment import Deployment
 from service.models import ServedModel
-from service.promises.agenda import Promised, Segment
+from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import saves
 from service.promises.decide import Ahead
-from service.promises.watch import Seen, rounded
+from service.promises.watch import LoopInput, rounded
 
 LEAST_SHARE = 1 / 32
 """Of a load, to which best effort tells shares apart."""
@@ -44,7 +44,7 @@ REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class PlannedSegment:
     """A segment, and what is to serve it."""
 
     segment: Segment
@@ -94,13 +94,13 @@ class Outlook:
 class Rescue:
     """What was planned against goals that are missed; it stands while all is much the same."""
 
-    missed: tuple[Promised, ...]
+    missed: tuple[ActiveGoal, ...]
     load: Workload | None
     runs: Topology
     at_s: float
-    outlook: Outlook
+    outlook: PlannedSegment
 
-    def is_for(self, missed: Sequence[Promised], load: Workload | None, seen: Seen, tolerance: float) -> bool:
+    def is_for(self, missed: Sequence[ActiveGoal], load: Workload | None, seen: LoopInput, tolerance: float) -> bool:
         """Whether it answers this question, too."""
         same = (self.missed, self.runs) == (tuple(missed), seen.runs) and seen.now_s - self.at_s < PLANNED_S
         if not same or load is None or self.load is None:
@@ -114,7 +114,7 @@ class Plans(Protocol):
 
     def agenda(
         self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
-    ) -> list[Outlook]:
+    ) -> list[PlannedSegment]:
         """What is to serve each segment."""
 
     def outlook(
@@ -125,26 +125,22 @@ class Plans(Protocol):
         *,
         workload: Workload | None = None,
         closely: bool = True,
-    ) -> Outlook:
+    ) -> PlannedSegment:
         """What is to serve one of them."""
 
     def best_effort(
         self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
-    ) -> Outlook:
+    ) -> PlannedSegment:
         """What comes nearest where nothing holds a load."""
         ...
 
-    def held(
-        self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload
-    ) -> float:
+    def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
         """The share of a load that a topology serves."""
 
     def workload(self, segment: Segment) -> Workload:
         """What is declared for a segment."""
 
-    def prediction(
-        self, topology: Topology, workload: Workload, engine: Capabilities | None
-    ) -> Prediction | None:
+    def prediction(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction | None:
         """What a topology is predicted to do."""
 
 
@@ -165,9 +161,9 @@ class Planner:
 
     def agenda(
         self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
-    ) -> list[Outlook]:
+    ) -> list[PlannedSegment]:
         """What is to serve each segment, from what runs ``now``; the first ``closely`` ones are simulated."""
-        found = list[Outlook]()
+        found = list[PlannedSegment]()
         for number, segment in enumerate(segments):
             outlook = self.outlook(segment, now, engine, closely=number < closely)
             if number and outlook.changes and self._is_early(segments[number - 1], outlook, engine):
@@ -184,33 +180,29 @@ class Planner:
         *,
         workload: Workload | None = None,
         closely: bool = True,
-    ) -> Outlook:
+    ) -> PlannedSegment:
         """What is to serve a segment from what runs ``now``, under its declared load or the one that is given."""
         load = workload or self.workload(segment)
         answer = self._planned(segment, load, now, engine, closely=closely)
-        outlook = Outlook(segment, load, answer, closely)
+        outlook = PlannedSegment(segment, load, answer, closely)
         change = outlook.plan.switch if outlook.plan else None
-        is_known = change is not None and math.isfinite(
-            change.stop_s
-        )  # no stop is known of what is overloaded
+        is_known = change is not None and math.isfinite(change.stop_s)  # no stop is known of what is overloaded
         return outlook if is_known else self._reached(outlook, _calm(load), engine)
 
     def best_effort(
         self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
-    ) -> Outlook:
-        """Where nothing holds a load: what holds the largest share of it, then has the most throughput; closed forms alone.
+    ) -> PlannedSegment:
+        """Where nothing holds a load: what holds the largest share of it, then has the most throughput.
+
+        Closed forms alone.
 
         Where goals hold at no load at all the latencies are left out, and the share is that of the throughput.
         """
         share = _largest(
-            lambda share: bool(
-                self.outlook(segment, now, engine, workload=_part(load, share), closely=False).plan
-            )
+            lambda share: bool(self.outlook(segment, now, engine, workload=_part(load, share), closely=False).plan)
         )
-        kept = (
-            segment.promised if share else tuple(one for one in segment.promised if not _is_latency(one.goal))
-        )
-        most = Promised("", Objective("throughput_tok", "maximize", evidence="best effort"), segment.begins)
+        kept = segment.promised if share else tuple(goal for goal in segment.promised if not _is_latency(goal.goal))
+        most = ActiveGoal("", Objective("throughput_tok", "maximize", evidence="best effort"), segment.begins)
         fastest = replace(segment, promised=(*kept, most))
         part = _part(load, share or LEAST_SHARE)
         found = self.outlook(fastest, now, engine, workload=part, closely=False)
@@ -218,10 +210,11 @@ class Planner:
             share = _served(found.plan.prediction, load)
         return replace(found, segment=segment, workload=load, share=share)
 
-    def held(
-        self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload
-    ) -> float:
-        """The share of a load that a topology is predicted to serve within its latencies, else by its throughput alone."""
+    def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
+        """The share of a load that a topology is predicted to serve within its latencies.
+
+        Else by its throughput alone.
+        """
         bounds = [goal for goal in segment.goals if _is_latency(goal) and isinstance(goal, Objective)]
 
         def holds(share: float) -> bool:
@@ -251,32 +244,28 @@ class Planner:
         today = candidate(now, problem, self._profiles) if now else None
         return absolute(goals, today, workload)
 
-    def prediction(
-        self, topology: Topology, workload: Workload, engine: Capabilities | None
-    ) -> Prediction | None:
+    def prediction(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction | None:
         """What a topology is predicted to do under a load; None where nobody can tell."""
-        asked = ("prediction", topology, workload)
-        known = (
-            self._predicted
-        )  # a clean one takes its place when it is full: others read in threads of their own
-        if asked not in known:
+        key = ("prediction", topology, workload)
+        known = self._predicted  # a clean one takes its place when it is full: others read in threads of their own
+        if key not in known:
             if len(known) >= REMEMBERED:
                 known = self._predicted = {}
-            known[asked] = self._predict(topology, self._problem(workload, topology, engine))
-        return known[asked]
+            known[key] = self._predict(topology, self._problem(workload, topology, engine))
+        return known[key]
 
-    def _predict(self, topology: Topology, problem: Problem) -> Prediction | None:
+    def _predict(self, topology: Topology, problem: SearchInput) -> Prediction | None:
         found = self._candidate(topology, problem)
         return found.prediction if found else None
 
-    def _candidate(self, topology: Topology, problem: Problem) -> Candidate | None:
+    def _candidate(self, topology: Topology, problem: SearchInput) -> Candidate | None:
         try:
             return candidate(topology, problem, self._profiles)
         except (KeyError, ProfileError, TopologyError):
             return None
 
-    def _problem(self, workload: Workload, now: Topology | None, engine: Capabilities | None) -> Problem:
-        return Problem(
+    def _problem(self, workload: Workload, now: Topology | None, engine: Capabilities | None) -> SearchInput:
+        return SearchInput(
             cluster=self._model.cluster,
             model=self._model.spec,
             workload=workload,
@@ -285,22 +274,22 @@ class Planner:
             capabilities=engine,
         )
 
-    def _reached(self, outlook: Outlook, load: Workload, engine: Capabilities | None) -> Outlook:
+    def _reached(self, outlook: PlannedSegment, load: Workload, engine: Capabilities | None) -> PlannedSegment:
         """With what the switch takes under the load that there is when it is made."""
         plan = outlook.plan
         if plan is None or plan.now is None or not outlook.changes:
             return outlook
         problem = self._problem(load, plan.now, engine)
-        sides = [self._candidate(one, problem) for one in (plan.now, plan.target)]
+        sides = [self._candidate(topology, problem) for topology in (plan.now, plan.target)]
         today, target = sides
         if today is None or target is None:
             return outlook
         return replace(outlook, answer=replace(plan, switch=switch(today, target, problem)))
 
-    def _is_early(self, before: Segment, outlook: Outlook, engine: Capabilities | None) -> bool:
+    def _is_early(self, before: Segment, outlook: PlannedSegment, engine: Capabilities | None) -> bool:
         """Whether a target serves well before its segment begins, though it may take too much until then."""
         target = outlook.plan.target if outlook.plan else None
-        served = tuple(one for one in before.promised if not saves(one.goal))
+        served = tuple(goal for goal in before.promised if not saves(goal.goal))
         stays = self.outlook(replace(before, promised=served), target, engine, closely=False).plan
         return stays is not None and stays.target == target
 
@@ -314,17 +303,17 @@ class Planner:
         closely: bool,
     ) -> Plan | Infeasible:
         goals = tuple(goal for goal in segment.goals if _is_about(goal, self._model.name))
-        asked = (goals, segment.windows, workload, now, engine and engine.out)
-        if closest := self._known.get((*asked, True)):
+        key = (goals, segment.windows, workload, now, engine and engine.out)
+        if closest := self._known.get((*key, True)):
             return closest
-        if known := self._known.get((*asked, closely)):
+        if known := self._known.get((*key, closely)):
             return known
         problem, search = self._problem(workload, now, engine), planned if closely else select
-        ticket = Ticket("", "", 0, called(segment))
+        ticket = PlanRef("", "", 0, called(segment))
         found = self._search(goals, problem, dict(self._profiles), ticket, search)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
-        self._known[*asked, closely] = (
+        self._known[*key, closely] = (
             found  # others plan in threads of their own: what is returned is not looked up again
         )
         return found
@@ -339,7 +328,10 @@ def predicted_of(goal: Objective, prediction: Prediction | None) -> float | None
 
 
 def off_by(measured: float | None, predicted: float | None, tolerance: float) -> float:
-    """How many times longer something takes than predicted; 1 where that is not known, or is within the tolerance."""
+    """How many times longer something takes than predicted.
+
+    1 where that is not known, or is within the tolerance.
+    """
     ratio = measured / predicted if measured and predicted else 1.0
     return round(min(ratio, MOST_OFF), 1) if ratio > 1 + tolerance else 1.0
 
@@ -350,7 +342,10 @@ def felt(load: Workload, slower: float) -> Workload:
 
 
 def tightened(goal: Goal, times: float) -> Goal:
-    """A bound on a latency as it has to be asked of predictions that are too low by so many times; others stay."""
+    """A bound on a latency as it has to be asked of predictions that are too low by so many times.
+
+    Others stay.
+    """
     if not isinstance(goal, Objective) or goal.metric not in LATENCIES or goal.value is None:
         return goal
     return replace(goal, value=goal.value / times)

@@ -1,4 +1,6 @@
-"""Where a model's engine starts again when it was lost: as it was, or as what is best on the devices that are left.
+"""Where a model's engine starts again when it was lost.
+
+As it was, or as what is best on the devices that are left.
 
 It asks nobody, and keeps to the deployment's limits, to what is promised, and to promised limits on reconfiguration.
 """
@@ -18,7 +20,7 @@ from service import documents as docs
 from service import targets
 from service.access.caller import RECOVERY
 from service.access.consent import Consent
-from service.access.office import Access, Acts
+from service.access.wiring import AccessControl, Acts
 from service.deployment import Deployment
 from service.devices import Devices
 from service.errors import RefusedError, StoreError
@@ -52,9 +54,7 @@ class Left:
         Where nothing is promised it is what has the most throughput.
         """
         now = datetime.now(UTC)
-        promised = [
-            one for one in self.active.promised if getattr(one.goal, "model", None) in {None, self.model}
-        ]
+        promised = [goal for goal in self.active.promised if getattr(goal.goal, "model", None) in {None, self.model}]
         segment = cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
         declared = self.planner.workload(segment)
         load = replace(load, output_tokens=load.output_tokens or declared.output_tokens) if load else declared
@@ -74,8 +74,8 @@ class Relocation:
         watch: Watch,
         left: Left,
         devices: Devices,
-        access: Access,
-        place: targets.Place,
+        access: AccessControl,
+        place: targets.ModelContext,
     ) -> None:
         self._serving, self._watch, self._left, self._place = serving, watch, left, place
         self._devices, self._acts = devices, Acts(access, RECOVERY)
@@ -98,7 +98,10 @@ class Relocation:
         return self._plan.target
 
     async def take_out(self, device: int, why: str) -> bool:
-        """Do without what is to blame. Where nothing could serve then, nobody is: all is tried again; see the protocol."""
+        """Do without what is to blame.
+
+        Where nothing could serve then, nobody is: all is tried again; see the protocol.
+        """
         try:
             self._plan = await self._planned({*self._devices.all, *self._suspects, device})
         except EngineLostError as error:
@@ -110,7 +113,9 @@ class Relocation:
         return True
 
     def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
-        """Take out who was to blame and report it like a switch; what stood by serves until the lost one does again.
+        """Take out who was to blame and report it like a switch.
+
+        What stood by serves until the lost one does again.
 
         See the protocol.
         """
@@ -146,10 +151,8 @@ class Relocation:
         except Exception as error:  # the engine is tried again, whatever is wrong here
             log.exception("where %s may go", self._left.model)
             raise EngineLostError(f"nothing can be planned: {error}") from error
-        known = {
-            one: self._devices.why(one) or self._suspects.get(one, "which failed") for one in sorted(out)
-        }
-        devices = ", ".join(f"device {one} ({why})" for one, why in known.items())
+        known = {index: self._devices.why(index) or self._suspects.get(index, "which failed") for index in sorted(out)}
+        devices = ", ".join(f"device {index} ({why})" for index, why in known.items())
         without = f"{self._left.model} may not use {devices}"
         if barred:
             raise EngineLostError(f"{without}, and no other topology is started, for {barred}")
@@ -170,9 +173,7 @@ class Relocation:
         intent = Intent(words, "en", (), TranslatorInfo("rules"), readback=words)
         try:
             if plan is not None:
-                await self._report(
-                    intent, replace(plan, id=new_id("plan"), intent_id=new_id("intent")), lost, why
-                )
+                await self._report(intent, replace(plan, id=new_id("plan"), intent_id=new_id("intent")), lost, why)
                 return
             intent, named = await asyncio.to_thread(self._named, runs, words, None)
             await self._report(intent, named, lost, why)
@@ -212,9 +213,7 @@ class Relocation:
         """Keep and tell that the engine came back as a plan's target, once the store takes it."""
         while True:
             generation = self._serving.situation().generation
-            document = docs.PlanDocument.model_validate(
-                replace(plan, now=lost, generation=generation)
-            ).sealed()
+            document = docs.PlanDocument.model_validate(replace(plan, now=lost, generation=generation)).sealed()
             try:
                 await self._serving.came_back(intent, document, why, self._acts)
             except StoreError as error:

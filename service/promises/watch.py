@@ -17,18 +17,18 @@ from runtime.engine import Finish
 from runtime.models import Topology
 from runtime.stream import Observer, Observers, Usage
 from selector.models import Workload
-from service.promises.attainment import Kind, Sample, counted, needed
+from service.promises.attainment import Kind, RequestSample, counted, needed
 
 KEPT_S = 900.0
 SURPRISING = 2.7
 """Standard deviations by which more requests came than before, from which on a load has grown."""
 MOST = 200_000
 """Of each kind that are kept, whatever comes."""
-Timed = TypeVar("Timed", "Asked", "Answered", "Look", Sample)
+Timed = TypeVar("Timed", "ObservedRequest", "Answered", "TickSample", RequestSample)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ObservedRequest:
     """A request that came."""
 
     at_s: float
@@ -46,7 +46,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TickSample:
     """What a look saw."""
 
     at_s: float
@@ -67,23 +67,26 @@ class Observation:
     """As plans take it, rounded to two digits, without a length of answers where none ended; None where nobody asked."""
     answered_rps: float
     answered_tok_s: float
-    samples: Sequence[Sample]
+    samples: Sequence[RequestSample]
     """All that are kept, the oldest first."""
     waits_s: Sequence[tuple[str, float]] = ()
     """Tenant and age of the requests without a first token."""
 
-    def since(self, at_s: float) -> Sequence[Sample]:
+    def since(self, at_s: float) -> Sequence[RequestSample]:
         """Samples from a moment on."""
         return self.samples[bisect_left(self.samples, at_s, key=_at_s) :]
 
-    def arrived_since(self, at_s: float) -> Sequence[Sample]:
+    def arrived_since(self, at_s: float) -> Sequence[RequestSample]:
         """Samples of requests that came from a moment on."""
-        return [one for one in self.since(at_s) if one.arrived_s is None or one.arrived_s >= at_s]
+        return [sample for sample in self.since(at_s) if sample.arrived_s is None or sample.arrived_s >= at_s]
 
     def surging(self, load: Workload, span_s: float) -> Workload:
-        """A load at the rate of the last seconds, where that is more than chance explains: a mean lags behind a step."""
+        """A load at the rate of the last seconds, where that is more than chance explains.
+
+        A mean lags behind a step.
+        """
         since_s = self.at_s - span_s
-        came = sum(one.kind == "ttft" and one.arrived_s is not None for one in self.arrived_since(since_s))
+        came = sum(sample.kind == "ttft" and sample.arrived_s is not None for sample in self.arrived_since(since_s))
         came += sum(age_s <= span_s for _, age_s in self.waits_s)
         usual = load.rate_rps * span_s
         if came <= usual * (1 + by_chance(usual)):
@@ -91,12 +94,12 @@ class Observation:
         return replace(load, rate_rps=rounded(came / span_s))
 
 
-def _at_s(sample: Sample) -> float:
+def _at_s(sample: RequestSample) -> float:
     return sample.at_s
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LoopInput:
     """One look at what runs."""
 
     now: datetime
@@ -116,13 +119,13 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
+class RecentRequests:
     """Request by request, what was seen in the last seconds."""
 
     seconds: float
-    asked: Sequence[Asked]
+    asked: Sequence[ObservedRequest]
     answered: Sequence[Answered]
-    samples: Sequence[Sample]
+    samples: Sequence[RequestSample]
     waits_s: Sequence[tuple[str, float]]
     concurrency: int
     """Most requests that ran at once, as the ticks saw it; those that waited are in ``waits_s``."""
@@ -130,16 +133,18 @@ class Seconds:
     @property
     def tokens_s(self) -> float:
         """Of answers that ended."""
-        return sum(one.completion_tokens for one in self.answered) / self.seconds
+        return sum(answered.completion_tokens for answered in self.answered) / self.seconds
 
     @property
     def tenants(self) -> tuple[str, ...]:
         """Who asked or was answered."""
-        return tuple(sorted({one.tenant for one in self.asked} | {one.tenant for one in self.answered}))
+        return tuple(
+            sorted({request.tenant for request in self.asked} | {answered.tenant for answered in self.answered})
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Minutes:
+class WatchHistory:
     """All that is kept; moments are of the watch's clock."""
 
     at_s: float
@@ -149,23 +154,23 @@ class Minutes:
     """When it began to watch."""
     whole_since_s: float | None
     """From then on nothing was forgotten because there was too much; None: nothing was at all."""
-    asked: Sequence[Asked]
-    samples: Sequence[Sample]
-    looks: Sequence[Look]
+    asked: Sequence[ObservedRequest]
+    samples: Sequence[RequestSample]
+    looks: Sequence[TickSample]
 
     def unix(self, at_s: float) -> float:
         """A moment as unix time."""
         return self.unix_s + at_s
 
 
-def measured(seen: Seconds) -> Workload | None:
+def measured(seen: RecentRequests) -> Workload | None:
     """A load as plans take it, rounded to two digits; None where nobody asked."""
     if not seen.asked:
         return None
-    answers = [one.completion_tokens for one in seen.answered]
+    answers = [answered.completion_tokens for answered in seen.answered]
     return Workload(
         rate_rps=rounded(len(seen.asked) / seen.seconds),
-        input_tokens=max(1, round(rounded(mean([one.prompt_tokens for one in seen.asked])))),
+        input_tokens=max(1, round(rounded(mean([request.prompt_tokens for request in seen.asked])))),
         output_tokens=max(1, round(rounded(mean(answers)))) if answers else 0,
         concurrency=max(1, seen.concurrency),
     )
@@ -182,10 +187,10 @@ class Watch:
     ) -> None:
         self._metrics, self._clock, self._wall = metrics, clock, wall
         self._began_s = clock()
-        self._asked: deque[Asked] = deque(maxlen=MOST)
+        self._asked: deque[ObservedRequest] = deque(maxlen=MOST)
         self._answered: deque[Answered] = deque(maxlen=MOST)
-        self._samples: deque[Sample] = deque(maxlen=MOST)
-        self._looks: deque[Look] = deque(maxlen=MOST)
+        self._samples: deque[RequestSample] = deque(maxlen=MOST)
+        self._looks: deque[TickSample] = deque(maxlen=MOST)
         self._tenants: dict[str, _Tenant] = {}
 
     def of(self, tenant: str) -> "_Tenant":
@@ -202,7 +207,7 @@ class Watch:
         Called at every tick (5 s where nobody says otherwise), it forgets what is old.
         """
         now_s = self._clock()
-        self._looks.append(Look(now_s, num_streams, num_tokens, len(waits_s)))
+        self._looks.append(TickSample(now_s, num_streams, num_tokens, len(waits_s)))
         for kept in (self._asked, self._answered, self._samples, self._looks):
             while kept and kept[0].at_s < now_s - KEPT_S:
                 kept.popleft()
@@ -216,11 +221,11 @@ class Watch:
             waits_s=waits_s,
         )
 
-    def seconds(self, lookback_s: float, waits_s: Sequence[tuple[str, float]]) -> Seconds:
+    def seconds(self, lookback_s: float, waits_s: Sequence[tuple[str, float]]) -> RecentRequests:
         """All that was seen in the last seconds. Called in the event loop, as all of this."""
         since_s = self._clock() - lookback_s
         looks = _lately(self._looks, since_s) or tuple(self._looks)[-1:]
-        return Seconds(
+        return RecentRequests(
             seconds=lookback_s,
             asked=_lately(self._asked, since_s),
             answered=_lately(self._answered, since_s),
@@ -229,11 +234,11 @@ class Watch:
             concurrency=max((look.streams - look.waiting for look in looks), default=0),
         )
 
-    def minutes(self) -> Minutes:
+    def minutes(self) -> WatchHistory:
         """All that is kept, of at least the last 900 s. Called in the event loop."""
         now_s = self._clock()
         full = [kept[0].at_s for kept in (self._asked, self._samples) if len(kept) == kept.maxlen]
-        return Minutes(
+        return WatchHistory(
             at_s=now_s,
             unix_s=self._wall() - now_s,
             began_s=self._began_s,
@@ -244,31 +249,34 @@ class Watch:
         )
 
     def turned_away(self) -> None:
-        """A client was refused at the door, for no fault of its own and before anybody knew which model it wanted."""
+        """Count a client that was refused for no fault of its own.
+
+        Before anybody knew which model it wanted.
+        """
         now_s = self._clock()
-        self._samples.append(Sample("error_rate", "", now_s, 1.0, now_s))
+        self._samples.append(RequestSample("error_rate", "", now_s, 1.0, now_s))
 
     def _arrived(self, tenant: str, prompt_tokens: int) -> None:
-        self._asked.append(Asked(self._clock(), tenant, prompt_tokens))
+        self._asked.append(ObservedRequest(self._clock(), tenant, prompt_tokens))
 
     def _ended(self, tenant: str, finish: Finish, usage: Usage, e2e_s: float, tpot_s: float | None) -> None:
         now_s, is_whole = self._clock(), finish is not Finish.ERROR
         arrived_s = now_s - e2e_s
         if finish is Finish.CANCELLED:
             kinds: tuple[Kind, ...] = ("e2e",) if usage.completion_tokens else ("ttft", "e2e")
-            self._samples += [Sample(kind, tenant, now_s, e2e_s, arrived_s, True) for kind in kinds]
+            self._samples += [RequestSample(kind, tenant, now_s, e2e_s, arrived_s, True) for kind in kinds]
             return
-        self._samples.append(Sample("error_rate", tenant, now_s, 0.0 if is_whole else 1.0, arrived_s))
+        self._samples.append(RequestSample("error_rate", tenant, now_s, 0.0 if is_whole else 1.0, arrived_s))
         if not is_whole:
             return
         self._answered.append(Answered(now_s, tenant, usage.completion_tokens))
-        self._samples.append(Sample("e2e", tenant, now_s, e2e_s, arrived_s))
+        self._samples.append(RequestSample("e2e", tenant, now_s, e2e_s, arrived_s))
         if tpot_s is not None:
-            self._samples.append(Sample("tpot", tenant, now_s, tpot_s, arrived_s))
+            self._samples.append(RequestSample("tpot", tenant, now_s, tpot_s, arrived_s))
 
     def _began(self, tenant: str, ttft_s: float) -> None:
         now_s = self._clock()
-        self._samples.append(Sample("ttft", tenant, now_s, ttft_s, now_s - ttft_s))
+        self._samples.append(RequestSample("ttft", tenant, now_s, ttft_s, now_s - ttft_s))
 
 
 class _Tenant:
@@ -314,14 +322,14 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 
 def _lately(kept: deque[Timed], since_s: float) -> tuple[Timed, ...]:
-    return tuple(one for one in kept if one.at_s >= since_s)
+    return tuple(request for request in kept if request.at_s >= since_s)
 
 
-def statistic(goal: Objective, samples: Sequence[Sample]) -> float | None:
+def statistic(goal: Objective, samples: Sequence[RequestSample]) -> float | None:
     """What a goal is about, as it was measured."""
     values = [
-        one.value
-        for one in samples
-        if one.kind == goal.metric and goal.tenant in {None, one.tenant} and not one.is_cut_short
+        sample.value
+        for sample in samples
+        if sample.kind == goal.metric and goal.tenant in {None, sample.tenant} and not sample.is_cut_short
     ]
     return percentile(values, needed(goal)) if counted(goal) == "requests" else mean(values) or None

@@ -4,7 +4,7 @@ import jsonschema
 
 from benchmarks.documents import MAX_TOKENS, Written, main, nested_schema, round_document, summary
 from benchmarks.strategy import Switched
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.engine import Finish
 from tests.rows import rows
 
@@ -32,7 +32,7 @@ def shortest(schema: dict[str, object]) -> object:
 
 
 def switched(**paths: int) -> Switched:
-    return Switched(Interval(0.0, 1.0), 0.1, paths)
+    return Switched(TimeInterval(0.0, 1.0), 0.1, paths)
 
 
 @rows("number", range(0, 60, 7))
@@ -66,9 +66,6 @@ def test_rounds_count_what_is_valid_equal_and_cut_and_rows_add_them_up():
 
 
 def test_documents_go_through_a_switch(tmp_path):
-    assert (
-        main(["--pairs", "1x1-pp2", "--switches", "1", "--together", "4", "--json", str(tmp_path / "d.json")])
-        == 0
-    )
+    assert main(["--pairs", "1x1-pp2", "--switches", "1", "--together", "4", "--json", str(tmp_path / "d.json")]) == 0
     (row,) = json.loads((tmp_path / "d.json").read_text())["rows"]
     assert {row[name] for name in ("documents", "valid", "equal", "cut_inside", "moved")} == {4}

@@ -35,9 +35,7 @@ def test_the_random_llama_is_one_that_the_engine_loads_and_has_150_million_param
     assert Checkpoint(tmp_path).spec.num_layers == 2
     shape = LLAMA_150M
     attention = (
-        shape["hidden_size"]
-        * shape["head_dim"]
-        * (2 * shape["num_attention_heads"] + 2 * shape["num_key_value_heads"])
+        shape["hidden_size"] * shape["head_dim"] * (2 * shape["num_attention_heads"] + 2 * shape["num_key_value_heads"])
     )
     layer = attention + 3 * shape["hidden_size"] * shape["intermediate_size"]
     total = shape["num_hidden_layers"] * layer + 2 * shape["vocab_size"] * shape["hidden_size"]

@@ -66,9 +66,7 @@ def test_the_rules_keep_their_figures(files, exact, over_asking, accepted, misre
 @pytest.mark.slow
 @pytest.mark.parametrize("file", replies.FILES, ids=[file.stem for file in replies.FILES])
 def test_each_set_of_replies_keeps_its_figures(file, kept):
-    model = Translator(
-        lambda one, catalogue: replies.translate(one, kept, catalogue), replies.MODEL, is_cheap=False
-    )
+    model = Translator(lambda one, catalogue: replies.translate(one, kept, catalogue), replies.MODEL, is_cheap=False)
     found, misses = scored([file], model)
     assert found["exact"]["of"] > 400
     assert found["exact"]["share"] >= 0.96, misses

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.engines import Demand
 from benchmarks.gather_scatter import held
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.footprint import owned
 
 
@@ -25,7 +25,7 @@ async def test_the_target_has_every_byte_of_the_source(subject, path, now, targe
     try:
         for number in range(4):
             prompt = tuple(range(1, 40 + 7 * number))
-            await engine.submit(Request(f"r{number}", prompt, SamplingParams(500), epoch=1))
+            await engine.submit(GenerationRequest(f"r{number}", prompt, SamplingParams(500), epoch=1))
         shadow = await engine.prepare(subject.topology(target))
         await shadow.ready()
         for _ in range(3):

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from benchmarks.load import Load, Recording, listen, until
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.engine import Finish
 from runtime.errors import StreamError
 from runtime.router import Router
@@ -127,7 +127,7 @@ async def test_growth_is_counted_over_all_streams_of_a_slot(played, make):
         await played.say(played.open[0], 3.0)
 
         await load.grow(3, 0.5)
-        assert load.tokens_within(Interval(2.0, 3.0)) == 1
+        assert load.tokens_within(TimeInterval(2.0, 3.0)) == 1
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await load.grow(3, 1.5)
@@ -142,9 +142,7 @@ async def test_whoever_waits_hears_of_a_broken_stream(played, make):
             await load.watch(asyncio.Event().wait())
 
 
-async def test_listening_goes_on_from_what_a_recording_has_and_one_that_ends_otherwise_is_broken(
-    engines, tokenizer
-):
+async def test_listening_goes_on_from_what_a_recording_has_and_one_that_ends_otherwise_is_broken(engines, tokenizer):
     engine = await engines(topology(1))
     recording = Recording((10, 11, 12, 13), 7, [20, 21], [1.0, 2.0], ["x", "x"])
     async with Router(engine, tokenizer) as router:

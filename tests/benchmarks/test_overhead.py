@@ -2,7 +2,7 @@ from benchmarks.load import Load
 from benchmarks.overhead import parameters_of, parser, watch
 from benchmarks.own_switch import own_switch
 from benchmarks.spans import Request, Samples, Watched, directions, each, samples, switch_spans, table
-from intentctl.measure import Interval
+from intentctl.measure import TimeInterval
 from runtime.models import Phase
 from tests.runtime.scripted import topology
 
@@ -18,9 +18,9 @@ PHASES = {
 
 def test_the_spans_of_a_switch_follow_one_another_without_a_hole():
     assert switch_spans(PHASES) == {
-        "warming": Interval(10.0, 12.0),
-        "syncing": Interval(12.0, 15.0),
-        "cutting": Interval(15.0, 16.0),
+        "warming": TimeInterval(10.0, 12.0),
+        "syncing": TimeInterval(12.0, 15.0),
+        "cutting": TimeInterval(15.0, 16.0),
     }
 
 
@@ -28,13 +28,13 @@ def test_a_request_belongs_where_it_began_and_everything_is_counted_once():
     early = Request(9.5, (10.5, 11.75, 12.25, 16.25))
     late = Request(12.0, (16.5,))
     spans = switch_spans(PHASES)
-    assert samples([early, late], Interval(9.0, 10.0)) == Samples((1000.0,), ())
+    assert samples([early, late], TimeInterval(9.0, 10.0)) == Samples((1000.0,), ())
     assert samples([early, late], spans["warming"]) == Samples((), (1250.0,))
     assert samples([early, late], spans["syncing"]) == Samples((4500.0,), (500.0, 4000.0))
     assert samples([early, late], spans["cutting"]) == Samples((), ())
-    assert samples([Request(1.0, ())], Interval(0.0, 2.0)) == Samples((), ())
+    assert samples([Request(1.0, ())], TimeInterval(0.0, 2.0)) == Samples((), ())
     requests = [Request(k / 7, tuple((k + n) / 7 for n in range(1, 5))) for k in range(100)]
-    spans = [Interval(float(k), k + 1.0) for k in range(20)]
+    spans = [TimeInterval(float(k), k + 1.0) for k in range(20)]
     found = [samples(requests, span) for span in spans]
     assert sum(len(one.ttft_ms) for one in found) == 100
     assert sum(len(one.tpot_ms) for one in found) == 300
@@ -48,9 +48,11 @@ def steady(start_s: float, end_s: float, gap_s: float) -> Request:
 
 def test_what_comes_after_a_switch_is_compared_with_the_time_before_on_the_target():
     there = Watched(
-        "a", "b", {"before": Interval(0, 10), "syncing": Interval(10, 20), "after": Interval(20, 30)}
+        "a",
+        "b",
+        {"before": TimeInterval(0, 10), "syncing": TimeInterval(10, 20), "after": TimeInterval(20, 30)},
     )
-    back = Watched("b", "a", {"before": Interval(30, 40), "after": Interval(50, 60)})
+    back = Watched("b", "a", {"before": TimeInterval(30, 40), "after": TimeInterval(50, 60)})
     gaps_s = {0: 0.1, 10: 0.11, 20: 0.22, 30: 0.2, 50: 0.1}
     found = directions([there, back], [steady(at, at + 10, gap) for at, gap in gaps_s.items()])
 
@@ -64,27 +66,27 @@ def test_what_comes_after_a_switch_is_compared_with_the_time_before_on_the_targe
 
 
 def test_what_is_not_known_has_no_figures_and_the_bar_is_not_held_by_slow_tokens():
-    spans = {"before": Interval(0, 10), "syncing": Interval(10, 20)}
+    spans = {"before": TimeInterval(0, 10), "syncing": TimeInterval(10, 20)}
     (found,) = directions([Watched("a", "b", spans)], [steady(0, 10, 0.1), steady(10, 20, 0.12)])
     assert (found["syncing_tpot_ratio"], found["within_bar"]) == (1.2, False)
     assert "over 1.10" in table([found])
-    spans = {"before": Interval(0, 10), "cutting": Interval(10, 10)}
+    spans = {"before": TimeInterval(0, 10), "cutting": TimeInterval(10, 10)}
     (found,) = directions([Watched("a", "b", spans)], [steady(0, 10, 0.1)])
     assert found["rows"][1]["tpot"] == {"median_ms": None, "ratio": None, "samples": 0}
     assert "-" in table([found]).splitlines()[2]
     (found,) = directions(
-        [Watched("a", "b", {"before": Interval(0, 10), "after": Interval(0, 10)})], [steady(0, 10, 0.1)]
+        [Watched("a", "b", {"before": TimeInterval(0, 10), "after": TimeInterval(0, 10)})],
+        [steady(0, 10, 0.1)],
     )
     assert found["rows"][1]["ttft"] == {"median_ms": 100.0, "ratio": None, "samples": 1}
 
 
 def test_samples_of_several_switches_are_taken_together_and_are_there_by_themselves_too():
-    both = [Watched("a", "b", {"before": Interval(at, at + 10)}) for at in (0, 10)]
+    both = [Watched("a", "b", {"before": TimeInterval(at, at + 10)}) for at in (0, 10)]
     (found,) = directions(both, [steady(0, 10, 0.1), steady(10, 20, 0.3)])
     assert found["rows"][0]["ttft"] == {"median_ms": 200.0, "ratio": 1.0, "samples": 2}
     both = [
-        Watched("a", "b", {"before": Interval(at, at + 5), "sham": Interval(at + 5, at + 10)})
-        for at in (0, 10)
+        Watched("a", "b", {"before": TimeInterval(at, at + 5), "sham": TimeInterval(at + 5, at + 10)}) for at in (0, 10)
     ]
     found = each(both, [steady(0, 10, 0.1), steady(10, 15, 0.1), steady(15, 20, 0.2)])
     assert [one["spans"]["sham"]["tpot"]["ratio"] for one in found] == [1.0, 2.0]

@@ -8,9 +8,7 @@ from tests.rows import rows
 
 
 def parameters(**more) -> Parameters:
-    return Parameters(
-        **({"engine": EngineName.TORCH, "modes": ("patch",), "pairs": (("1x1", "tp2"),)} | more)
-    )
+    return Parameters(**({"engine": EngineName.TORCH, "modes": ("patch",), "pairs": (("1x1", "tp2"),)} | more))
 
 
 def test_what_can_be_run_passes(subject):

@@ -18,9 +18,7 @@ def test_rows_have_sources_and_errors_are_relative_and_signed():
     assert all((row.batch is None) == (row.load == "saturated") for row in found)
     row = published.rows()[0]
     assert Compared(row, "ttft", 10.0, 8.0).error == pytest.approx(-0.2)
-    assert ranks([Compared(row, "saturation", 1.0, 2.0), Compared(row, "saturation", 2.0, 1.0)]) == {
-        row.gpu: -1.0
-    }
+    assert ranks([Compared(row, "saturation", 1.0, 2.0), Compared(row, "saturation", 2.0, 1.0)]) == {row.gpu: -1.0}
 
 
 @pytest.fixture

@@ -18,9 +18,7 @@ for line in sys.stdin:
 
 def side(name: str, script: str = ECHO) -> Side:
     command = [sys.executable, "-c", script]
-    return Side(
-        name, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    )
+    return Side(name, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT))
 
 
 def run(number: int, name: str, prepare_s: float, *gaps: float) -> dict[str, object]:

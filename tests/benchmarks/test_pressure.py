@@ -29,7 +29,7 @@ from runtime.errors import Reason, StreamError, SwitchError
 from runtime.notation import parse_topology
 from selector.models import shape
 from selector.performance.perf import LayerCost, StageCost
-from selector.performance.simulator import Arrival, Server
+from selector.performance.simulator import RequestArrival, ServerModel
 from tests.rows import rows
 
 LIVE = Live((76, 25), clients=3, phases=2, num_requests=4, scale=1.0, rounds=1, seed=0)
@@ -91,19 +91,17 @@ def test_every_way_to_switch_is_scored_beside_the_static_choices_alone():
 # --- simulated -------------------------------------------------------------------------------------------------------
 
 
-def server(kv_tokens: int, token_s: float) -> Server:
+def server(kv_tokens: int, token_s: float) -> ServerModel:
     layer = LayerCost(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, token_s, 0.0)
-    return Server((StageCost(((1, layer),), (), 1.0, 0.01, (0.0, 0.0), 0.0, 0.0),), 8, kv_tokens, 64)
+    return ServerModel((StageCost(((1, layer),), (), 1.0, 0.01, (0.0, 0.0), 0.0, 0.0),), 8, kv_tokens, 64)
 
 
 def test_a_switch_begins_with_the_first_request_of_a_shift_and_costs_what_was_measured():
     case = Simulation("llama-2-13b", (1, 1), 1.0, phases=3, num_requests=2, seed=0)
     here, there = server(5000, 1e-4), server(9000, 2e-4)
-    arrivals = [Arrival(float(second), 1, 1) for second in range(6)]
+    arrivals = [RequestArrival(float(second), 1, 1) for second in range(6)]
     prepare_s = {"decode-optimal": 0.75, "prefill-optimal": 1.5}
-    slow, then, slow_there, back = switches(
-        arrivals, case, {PREFILL: here, DECODE: there}, (6000, prepare_s, COSTS)
-    )
+    slow, then, slow_there, back = switches(arrivals, case, {PREFILL: here, DECODE: there}, (6000, prepare_s, COSTS))
     assert (slow.at_s, then.at_s, slow_there.at_s, back.at_s) == (2.0, 2.75, 4.0, 5.5)
     assert slow.server == replace(here, share=0.8)
     assert slow_there.server == replace(there, share=0.8, kv_tokens=6000)

@@ -18,30 +18,30 @@ from benchmarks.report import (
 )
 from benchmarks.stops import StopCurve
 from benchmarks.strategy import Switched
-from intentctl.measure import Interval, Stream
+from intentctl.measure import ClientStream, TimeInterval
 from runtime.models import CutTimings
 from tests.rows import rows
 
 
-def stream(gap_ms, *, stop_ms=None, before=120, after=120) -> Stream:
+def stream(gap_ms, *, stop_ms=None, before=120, after=120) -> ClientStream:
     """Tokens at an even pace from second 100 on; with a stop, the next ones are another's."""
     gaps_s = [gap_ms / 1000] * (before + after)
     if stop_ms is not None:
         gaps_s[before] += stop_ms / 1000
     arrivals = tuple(itertools.accumulate(gaps_s, initial=100.0))
     owners = ("0-1x1",) * (before + 1) + (("0-1x1",) if stop_ms is None else ("1-TP2",)) * after
-    return Stream(arrivals, (), (), owners)
+    return ClientStream(arrivals, (), (), owners)
 
 
 def switched(**more) -> Switched:
     """A switch in the gap after token 120 of a stream with gaps of 10 ms."""
-    defaults = {"interval": Interval(101.2, 101.25), "prepare_s": 0.5, "paths": {"patch": 1}}
+    defaults = {"interval": TimeInterval(101.2, 101.25), "prepare_s": 0.5, "paths": {"patch": 1}}
     return Switched(**(defaults | more))
 
 
 def measured(source="1x1", target="tp2", **more) -> Measured:
     one = switched(**more)
-    quiet = (Interval(99.0, one.interval.start_s), Interval(one.interval.end_s, 103.0))
+    quiet = (TimeInterval(99.0, one.interval.start_s), TimeInterval(one.interval.end_s, 103.0))
     return Measured(source, target, one, quiet)
 
 
@@ -67,9 +67,7 @@ def test_a_stop_is_measured_at_each_stream_or_is_what_a_request_waited():
 def test_a_document_has_the_figures_of_all_switches():
     timings = (CutTimings(1.0, 2.0, 3.0, 4.0), CutTimings(3.0, 2.0, 1.0, 8.0))
     first = measured(bytes_before=100, bytes_inside=10, timings=timings[0], left_to_drain=1)
-    second = measured(
-        "tp2", "1x1", bytes_before=50, timings=timings[1], paths={"patch": 2, "follow": 1}, prepare_s=0.1
-    )
+    second = measured("tp2", "1x1", bytes_before=50, timings=timings[1], paths={"patch": 2, "follow": 1}, prepare_s=0.1)
     streams = (stream(10.0, stop_ms=30.0), stream(10.0))
     document = document_of(run(first, second, streams=streams, tally=Tally(482, 1, 2)))
     assert document["switches"] == 2
@@ -111,9 +109,7 @@ def documents(**p99_by_mode) -> list[dict]:
 
 def test_ratios_are_to_the_engines_own_patch():
     found = ratios(documents(patch=0.01, replay=0.08, drain=4.0))
-    assert found == [
-        {"pair": "1x1-tp2", "active": 12, "context": 300, "replay/patch": 8.0, "drain/patch": 400.0}
-    ]
+    assert found == [{"pair": "1x1-tp2", "active": 12, "context": 300, "replay/patch": 8.0, "drain/patch": 400.0}]
     assert ratio_lines(found) == [
         "1x1-tp2, 12 active, 300 tokens: stop p99 replay/patch = 8.0",
         "1x1-tp2, 12 active, 300 tokens: stop p99 drain/patch = 400.0",

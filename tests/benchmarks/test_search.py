@@ -65,9 +65,7 @@ def test_one_document_is_printed_and_written(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document == json.loads(file.read_text(encoding="utf-8"))
     assert document["benchmark"] == "search"
-    assert {"commit", "hardware", "versions", "parameters", "load_average", "load_average_after"} <= set(
-        document
-    )
+    assert {"commit", "hardware", "versions", "parameters", "load_average", "load_average_after"} <= set(document)
     row, other = document["rows"]
     assert [(one["a100"], one["l40s"]) for one in (row, other)] == [(2, 2), (4, 0)]
     assert (row["questions"], row["plans"], row["infeasible"]) == (2, 1, 1)

@@ -7,9 +7,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 def lines(name: str) -> list[str]:
     """The lines of a file but empty ones and comments."""
-    return [
-        line for line in (DATA / name).read_text(encoding="utf-8").splitlines() if line and line[0] != "#"
-    ]
+    return [line for line in (DATA / name).read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
 
 
 def table(name: str, parting: str = " => ") -> list[list[str]]:

@@ -37,9 +37,7 @@ def test_every_kind_of_window_and_goal_survives():
         language="en",
         translator=TranslatorInfo(name="llm", model="m", prompt_version="v1"),
         goals=(
-            Objective(
-                "ttft", "<=", "x", "p99", 2.0, "s", window=RecurringWindow(("mon",), "09:00", "17:00", "UTC")
-            ),
+            Objective("ttft", "<=", "x", "p99", 2.0, "s", window=RecurringWindow(("mon",), "09:00", "17:00", "UTC")),
             TenantException(
                 "acme",
                 "ttft",

@@ -19,9 +19,7 @@ from tests.rows import rows
 
 FILE = ROOT / "tests" / "data" / "injections.jsonl"
 SAID = table("orders.txt", ": ")
-ORDERS, WISHES, BOTH = (
-    [": ".join(text) for one, *text in SAID if one == kind] for kind in ("order", "wish", "both")
-)
+ORDERS, WISHES, BOTH = ([": ".join(text) for one, *text in SAID if one == kind] for kind in ("order", "wish", "both"))
 
 
 def test_an_order_to_the_system_is_found_and_an_ordinary_wish_is_none():

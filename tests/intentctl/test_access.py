@@ -163,9 +163,7 @@ def test_the_key_of_this_machine_goes_to_the_service_over_its_folder_alone(tmp_p
     assert capsys.readouterr().err == ""
 
 
-def test_a_key_goes_to_the_server_that_it_is_for_and_in_clear_text_not_without_a_word(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_key_goes_to_the_server_that_it_is_for_and_in_clear_text_not_without_a_word(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("ictl_file")
     assert key_for("http://example.org:1", tmp_path / "file") == "ictl_file"
     assert "keys go to http://example.org:1 in clear text; use https://" in capsys.readouterr().err

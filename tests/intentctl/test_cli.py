@@ -14,7 +14,7 @@ import yaml
 from intentctl import commands
 from intentctl.client import Client
 from intentctl.commands import follow
-from intentctl.credentials import Place
+from intentctl.credentials import ServerAddress
 from runtime.models import Phase
 from service.documents.plans import PlanRequest
 from tests.rows import rows
@@ -229,7 +229,7 @@ def test_an_interrupted_wait_says_that_the_switch_goes_on(run, at, service, monk
 @pytest.mark.slow
 def test_watching_prints_events_and_ends_with_the_service(run, there, monkeypatch, service):
     seen = []
-    client = commands.service(Place(service.url))
+    client = commands.service(ServerAddress(service.url))
     events = client.watch()
     monkeypatch.setattr(commands.render, "emit_line", seen.append)
     client.apply(client.plan(PlanRequest(text=TEXT)).plan.id)
@@ -292,9 +292,7 @@ def test_a_plan_is_simulated_and_drawn_by_whoever_makes_it(run, there, tmp_path,
 
 
 @rows(("path", "words"), [("plan.png", "ends with .svg"), ("no/plan.svg", "there is no folder")])
-def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_planned(
-    run, there, tmp_path, path, words
-):
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_planned(run, there, tmp_path, path, words):
     code, out, err = run("plan", TEXT, "--plot", tmp_path / path, *there)
     assert (code, out) == (1, "")
     assert words in err
@@ -348,15 +346,11 @@ def test_what_needs_little_imports_nothing_heavy(run, tmp_path):
     }
 
     def loaded(command: tuple[str, ...]) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", LOADED, *command], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", LOADED, *command], capture_output=True, text=True, check=True)
         return done.stdout.split("LOADED")
 
     with ThreadPoolExecutor(2) as pool:
         for (command, said), (out, names) in zip(commands.items(), pool.map(loaded, commands), strict=True):
-            heavy = HEAVY | (
-                {"langchain", "pydantic", "service", "yaml"} if command == ("--help",) else set()
-            )
+            heavy = HEAVY | ({"langchain", "pydantic", "service", "yaml"} if command == ("--help",) else set())
             assert said in out
             assert heavy.isdisjoint(names.split()), command

@@ -56,9 +56,7 @@ def test_a_name_never_leads_elsewhere_and_a_problem_keeps_its_code_and_members(s
 
 
 @pytest.mark.slow
-def test_an_operation_is_followed_to_its_end_and_an_infeasible_plan_carries_what_comes_closest(
-    service, shared
-):
+def test_an_operation_is_followed_to_its_end_and_an_infeasible_plan_carries_what_comes_closest(service, shared):
     client = Client(service.url + "/")
     operation = client.apply(client.plan(PlanRequest(text="run it with tp=2")).plan.id)
     *_, end = follow(client, operation.id, timeout_s=30)

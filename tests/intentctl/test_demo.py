@@ -102,9 +102,7 @@ def test_a_plan_without_a_change_a_switch_that_was_given_up_and_a_broken_stream_
 
 
 @pytest.mark.slow
-def test_a_service_that_does_not_start_says_why_and_an_engine_beside_a_deployment_is_refused(
-    run, tmp_path, deployment
-):
+def test_a_service_that_does_not_start_says_why_and_an_engine_beside_a_deployment_is_refused(run, tmp_path, deployment):
     file = write_deployment(tmp_path, DEPLOYMENT.replace("latency_us", "latencyus"))
     code, _, err = run("demo", "--deployment", file)
     assert code == 1

@@ -30,9 +30,7 @@ def test_a_machine_that_is_ready_says_so(checked):
     assert checks["service"]["state"] == "note"
 
 
-def test_a_data_folder_that_cannot_be_written_or_a_package_from_elsewhere_is_bad(
-    checked, tmp_path, monkeypatch
-):
+def test_a_data_folder_that_cannot_be_written_or_a_package_from_elsewhere_is_bad(checked, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     code, checks = checked(tmp_path / "file" / "data")
     assert code == 1

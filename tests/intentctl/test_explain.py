@@ -85,9 +85,7 @@ def test_a_finding_is_shown_under_its_code_and_every_entry_in_both_languages():
     for code, entry in topics()["finding"]["entries"].items():
         assert {example["finding"] for example in entry["examples"]} == {code}
     spoken = {
-        (topic, name): {
-            any("\u4e00" <= one <= "\u9fff" for one in example["say"]) for example in entry["examples"]
-        }
+        (topic, name): {any("\u4e00" <= one <= "\u9fff" for one in example["say"]) for example in entry["examples"]}
         for topic, found in topics().items()
         for name, entry in found["entries"].items()
         if "goals" in entry["examples"][0]

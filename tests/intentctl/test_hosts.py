@@ -24,9 +24,7 @@ def test_certificates_are_made_once(run, cluster):
     document = json.loads(out)
     folder = cluster.with_suffix(".hosts")
     assert code == 0
-    assert document["written"] == [
-        str(folder / name) for name in ("authority.pem", "service.pem", "local.pem")
-    ]
+    assert document["written"] == [str(folder / name) for name in ("authority.pem", "service.pem", "local.pem")]
     assert document["files"] == {"local": str(folder / "local.pem")}
     code, out, _ = run("hosts", "init", "--deployment", cluster)
     assert "nothing" in out

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from intentctl.measure import (
     MIN_GAPS,
-    Interval,
-    Stream,
+    ClientStream,
+    TimeInterval,
     cut_index,
     difference,
     gaps_within,
@@ -20,24 +20,22 @@ from intentctl.measure import (
 GAPS = st.lists(st.floats(0.001, 0.05), min_size=60, max_size=120)
 
 
-def stream(gaps, *, cut=None, start_s=100.0) -> Stream:
+def stream(gaps, *, cut=None, start_s=100.0) -> ClientStream:
     """A stream whose ``gaps`` follow a first token; ``cut`` is the index of the first token after the cut."""
     arrivals = tuple(itertools.accumulate(gaps, initial=start_s))
     marks = tuple("1-1x1" if cut is not None and index >= cut else "0-PP2" for index in range(len(arrivals)))
-    return Stream(arrivals, tuple("x" * len(arrivals)), (0.0,) * len(arrivals), marks)
+    return ClientStream(arrivals, tuple("x" * len(arrivals)), (0.0,) * len(arrivals), marks)
 
 
-def around(one: Stream, cut: int) -> tuple[Interval, tuple[Interval, Interval]]:
+def around(one: ClientStream, cut: int) -> tuple[TimeInterval, tuple[TimeInterval, TimeInterval]]:
     """A switch planned between the tokens before its gap, done between those after it."""
-    switch = Interval(one.arrivals_s[cut - 1] - 1e-6, one.arrivals_s[cut] + 1e-6)
-    return switch, (Interval(0.0, switch.start_s), Interval(switch.end_s, math.inf))
+    switch = TimeInterval(one.arrivals_s[cut - 1] - 1e-6, one.arrivals_s[cut] + 1e-6)
+    return switch, (TimeInterval(0.0, switch.start_s), TimeInterval(switch.end_s, math.inf))
 
 
 @pytest.mark.slow
 @given(GAPS, GAPS, st.floats(0.0, 1.0))
-def test_the_gap_is_the_longer_of_those_before_the_last_old_token_and_the_first_new_one(
-    before, after, pause_s
-):
+def test_the_gap_is_the_longer_of_those_before_the_last_old_token_and_the_first_new_one(before, after, pause_s):
     one = stream([*before, pause_s, *after], cut=len(before) + 1)
     stop = stop_of(one, *around(one, len(before) + 1))
     assert stop is not None
@@ -61,8 +59,8 @@ def test_a_pause_counts_with_tokens_held_back_from_planned_to_done():
     assert stop is not None
     assert stop.stop_ms == pytest.approx(58)
     one = stream([0.01] * 60 + [0.09, 0.02, 0.03, 0.08] + [0.01] * 60, cut=63)
-    switch = Interval(one.arrivals_s[60], one.arrivals_s[64])
-    stop = stop_of(one, switch, (Interval(0.0, switch.start_s), Interval(switch.end_s, math.inf)))
+    switch = TimeInterval(one.arrivals_s[60], one.arrivals_s[64])
+    stop = stop_of(one, switch, (TimeInterval(0.0, switch.start_s), TimeInterval(switch.end_s, math.inf)))
     assert stop is not None
     assert stop.gap_ms == pytest.approx(30)
     assert stop.worst_gap_ms == pytest.approx(90)
@@ -77,12 +75,12 @@ def test_too_few_gaps_on_either_side_are_never_measured(short, is_before):
 
 def test_a_cut_before_the_switch_or_of_the_next_one_is_not_taken_for_this_one():
     one = stream([0.01] * 200, cut=80)
-    later = Interval(one.arrivals_s[120], one.arrivals_s[125])
+    later = TimeInterval(one.arrivals_s[120], one.arrivals_s[125])
     assert cut_index(one, later) is None
-    assert stop_of(one, later, (Interval(0.0, later.start_s), Interval(later.end_s, math.inf))) is None
+    assert stop_of(one, later, (TimeInterval(0.0, later.start_s), TimeInterval(later.end_s, math.inf))) is None
     one = stream([0.01] * 400, cut=300)
-    switch = Interval(one.arrivals_s[100], one.arrivals_s[110])
-    quiet = (Interval(0.0, switch.start_s), Interval(switch.end_s, one.arrivals_s[250]))
+    switch = TimeInterval(one.arrivals_s[100], one.arrivals_s[110])
+    quiet = (TimeInterval(0.0, switch.start_s), TimeInterval(switch.end_s, one.arrivals_s[250]))
     assert stop_of(one, switch, quiet) is None
 
 
@@ -90,12 +88,12 @@ def test_a_cut_before_the_switch_or_of_the_next_one_is_not_taken_for_this_one():
 @given(GAPS)
 def test_gaps_within_an_interval_are_those_that_lie_wholly_inside(gaps):
     one = stream(gaps)
-    inside = Interval(one.arrivals_s[10], one.arrivals_s[20])
+    inside = TimeInterval(one.arrivals_s[10], one.arrivals_s[20])
     assert gaps_within(one, inside) == pytest.approx(gaps[10:20])
-    assert gaps_within(one, Interval(0.0, math.inf)) == pytest.approx(gaps)
+    assert gaps_within(one, TimeInterval(0.0, math.inf)) == pytest.approx(gaps)
 
 
-ALWAYS = Interval(0.0, math.inf)
+ALWAYS = TimeInterval(0.0, math.inf)
 
 
 @given(st.integers(0, 50), st.integers(1, 40))
@@ -127,8 +125,8 @@ def test_percentiles_are_values_that_occurred_in_order(values):
 WORDS = st.lists(st.sampled_from("0123456789 "), min_size=1, max_size=60)
 
 
-def counted(tokens, logprobs=None) -> Stream:
-    return Stream(
+def counted(tokens, logprobs=None) -> ClientStream:
+    return ClientStream(
         (0.0,) * len(tokens), tuple(tokens), tuple(logprobs or [0.0] * len(tokens)), ("0-PP2",) * len(tokens)
     )
 

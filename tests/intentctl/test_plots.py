@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.pictures import Pair, SplitCurve, draw_pairs, draw_splits
 from benchmarks.stops import StopCurve, draw_stops
-from intentctl.curves import Bound, Curve
+from intentctl.curves import Curve, GuideLine
 from intentctl.plots import draw_frontier
 from intentctl.status import CommandError
 from tests.rows import rows
@@ -19,9 +19,9 @@ CURVES = (
     Curve("A100x1", (), (), (), 0.0),
 )
 BOUNDS = (
-    Bound("ttft_s", 2.0, "P99 TTFT at most 2 s"),
-    Bound("tpot_s", 0.1, "P99 TPOT at most 100 ms"),
-    Bound("rate_rps", 1.5, "workload: 1.5 requests/s"),
+    GuideLine("ttft_s", 2.0, "P99 TTFT at most 2 s"),
+    GuideLine("tpot_s", 0.1, "P99 TPOT at most 100 ms"),
+    GuideLine("rate_rps", 1.5, "workload: 1.5 requests/s"),
 )
 SPLITS = (
     SplitCurve("prompts", ("A100", "L40S"), 4, {1: 1000.0, 2: 1500.0, 3: 2000.0}),
@@ -78,7 +78,7 @@ def test_a_frontier_names_curves_saturation_bounds_and_units_in_any_script(words
     ):  # fmt: skip
         assert said in found
     assert {"50", "100", "200"} <= set(words(DRAWN["frontier"]).split(" | "))
-    bound = Bound("ttft_s", 2.0, "企业: $1_a$ at most 2 s")
+    bound = GuideLine("ttft_s", 2.0, "企业: $1_a$ at most 2 s")
     assert bound.label in words(lambda path: draw_frontier(CURVES, [bound], path))
 
 

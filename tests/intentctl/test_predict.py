@@ -59,9 +59,7 @@ def test_beyond_saturation_it_still_answers_and_what_does_not_fit_is_said(run):
 def test_a_mixed_pipeline_is_slower_than_one_stage_of_the_faster_kind(run):
     mixed = ("--topology", "A100x2:0-50@bf16 > L40S[4,5]:50-80@fp8")
     rest = ("--model", "llama-3-70b", "--input", "1000", "--output", "100", "--batch", "1")
-    slow, fast = (
-        predicted(run, "predict", *topology, *rest) for topology in (mixed, ("--topology", "A100x4"))
-    )
+    slow, fast = (predicted(run, "predict", *topology, *rest) for topology in (mixed, ("--topology", "A100x4")))
     assert slow["tpot_s"]["mean"] > fast["tpot_s"]["mean"]
     assert slow["topology"] == "A100[0,1]:0-50@bf16 > L40S[4,5]:50-80@fp8"
 
@@ -100,9 +98,7 @@ def test_a_model_can_be_a_config_file(run, tmp_path):
 )
 def test_bad_input_is_named_and_gives_no_traceback(run, changes, code, reason):
     usual = dict(zip(PREDICT[1::2], PREDICT[2::2], strict=True)) | {"--batch": "1"}
-    arguments = [
-        word for key, value in (usual | changes).items() if value is not None for word in (key, value)
-    ]
+    arguments = [word for key, value in (usual | changes).items() if value is not None for word in (key, value)]
     found, _, err = run("predict", *arguments)
     assert found == code
     assert reason in " ".join(err.split())

@@ -10,11 +10,11 @@ import yaml
 
 from intentctl.client import Client
 from intentctl.demo import started_service
-from intentctl.profile import Asked, Subject, find_subject, profile_text, report
+from intentctl.profile import ProfileOptions, Subject, find_subject, profile_text, report
 from intentctl.status import CommandError
-from intentctl.steps import Design, Point, Reading, Readings
+from intentctl.steps import Design, Point, Readings, StepRun
 from selector.models import Profile
-from selector.performance.fit import Running, Sample
+from selector.performance.fit import Running, StepSample
 from selector.profiles import load
 from service import deployment, profiles
 from tests.rows import rows
@@ -28,9 +28,9 @@ STEPS = [(1, tokens, 0) for tokens in (64, 256, 1024)] + [(n, 1, c) for n in (1,
 
 def readings_of(subject: Subject) -> Readings:
     """An engine that is a tenth slower than the profile it starts from."""
-    times = subject.running.predicted_s([Sample(*step, seconds=1.0) for step in STEPS], subject.start)
+    times = subject.running.predicted_s([StepSample(*step, seconds=1.0) for step in STEPS], subject.start)
     taken = {
-        Point(n, new if new > 1 else cached, is_decode=new == 1): [Reading(1.1 * time, cached)]
+        Point(n, new if new > 1 else cached, is_decode=new == 1): [StepRun(1.1 * time, cached)]
         for (n, new, cached), time in zip(STEPS, times, strict=True)
     }
     return Readings(taken, {Point(16, 64, is_decode=True): "too many"})
@@ -42,7 +42,7 @@ def timed(monkeypatch):
 
     class Bench:
         def __init__(self, client, *_):
-            self._subject = find_subject(client, Asked())
+            self._subject = find_subject(client, ProfileOptions())
 
         async def run(self, design, kv_tokens):
             assert kv_tokens > 0
@@ -54,7 +54,7 @@ def timed(monkeypatch):
 def predicted(document: dict, profile: Profile, running: Running) -> list[float]:
     """What a profile says of the steps that a document lists."""
     steps = [
-        Sample(
+        StepSample(
             entry["sequences"],
             *((entry["tokens"], 0) if entry["step"] == "prefill" else (1, entry["tokens"])),
             seconds=entry["measured_s"],
@@ -89,7 +89,7 @@ def test_as_json_it_is_one_document_with_the_profile_in_it(run, there, timed, sh
     document = json.loads(out)
     assert (code, document["file"]) == (0, None)
     profile = Profile.from_mapping(document["profile"])
-    subject = find_subject(Client(shared.url), Asked())
+    subject = find_subject(Client(shared.url), ProfileOptions())
     measured = [entry["measured_s"] for entry in document["samples"]]
     found = predicted(document, profile, subject.running)
     assert found == pytest.approx([entry["predicted_s"] for entry in document["samples"]])
@@ -101,7 +101,7 @@ def test_as_json_it_is_one_document_with_the_profile_in_it(run, there, timed, sh
 def test_a_named_profile_can_be_the_start(run, there, timed, shared, tmp_path):
     (tmp_path / "mine.yaml").write_text(
         yaml.safe_dump(
-            {**find_subject(Client(shared.url), Asked()).start.to_mapping(), "p2p_latency_s": 0.125}
+            {**find_subject(Client(shared.url), ProfileOptions()).start.to_mapping(), "p2p_latency_s": 0.125}
         )
     )
     _, out, _ = run("profile", "--like", tmp_path / "mine.yaml", "-o", "json", *there)
@@ -169,9 +169,7 @@ def test_a_start_that_does_not_exist_or_lacks_the_format_is_refused(run, there, 
 def test_a_kind_without_a_profile_asks_for_a_similar_one_and_several_are_refused(
     run, timed, tmp_path, gpus, start, said
 ):
-    text = DEPLOYMENT.replace("[{kind: CPU, count: 4, memory_gb: 1}]", gpus).replace(
-        "start: pp2", f"start: {start}"
-    )
+    text = DEPLOYMENT.replace("[{kind: CPU, count: 4, memory_gb: 1}]", gpus).replace("start: pp2", f"start: {start}")
     text = text.replace("limits: {", "profiles: {Abacus: a100-80gb}\nlimits: {")
     with ScriptedService(tmp_path / start[:3], text) as service:
         code, _, err = run("profile", "--server", service.url)
@@ -201,7 +199,7 @@ def test_a_service_in_use_is_refused(run, timed, new_service):
 
 
 def test_the_file_says_what_was_fitted_and_what_stayed_and_too_few_readings_are_refused(shared):
-    subject = find_subject(Client(shared.url), Asked())
+    subject = find_subject(Client(shared.url), ProfileOptions())
     document = report(subject, readings_of(subject))
     header = profile_text(document).splitlines()[:3]
     figures = ", ".join(entry["figure"] for entry in document["figures"])
@@ -215,16 +213,14 @@ def test_the_file_says_what_was_fitted_and_what_stayed_and_too_few_readings_are_
 
 
 @pytest.mark.alone
-def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_measured(
-    run, tmp_path, monkeypatch
-):
+def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_measured(run, tmp_path, monkeypatch):
     small = Design(input_tokens=(64, 128, 256, 512), batches=(1, 2, 4), contexts=(64, 256), rounds=1)
     monkeypatch.setattr("intentctl.steps.Design", lambda rounds: small)
     text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
     text = text.replace("start: pp2", "start: tp1")
     (tmp_path / "deployment.yaml").write_text(text)
     with started_service(tmp_path / "deployment.yaml") as client:
-        subject = find_subject(client, Asked())
+        subject = find_subject(client, ProfileOptions())
         monkeypatch.setenv("INTENTCTL_KEY", client.key)
         monkeypatch.setenv("INTENTCTL_SERVER", client.url)
         code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "-o", "json", "--server", client.url)

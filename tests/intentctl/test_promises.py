@@ -36,9 +36,7 @@ def test_the_first_sentence_of_the_paper_plans_both_of_its_windows(run):
     assert (off_peak.prediction.gpu_util or 0) >= 0.4
     assert off_peak.switch
     assert peak.switch
-    assert any(
-        "pause <= 50 ms" in note.goal for note in peak.margins
-    )  # a wish: it may be missed, and is told
+    assert any("pause <= 50 ms" in note.goal for note in peak.margins)  # a wish: it may be missed, and is told
     assert peak.switch_begins
     assert peak.switch_begins < peak.begins
     rows = dict(agenda_rows(found))

@@ -5,16 +5,14 @@ from benchmarks.words.utterances import DEPLOYMENT, NOW
 from intent.models import Assumption
 from intent.translate import translate
 from intentctl import render
-from intentctl.arguments import Form
+from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
 from service import deployment as deployments
 from tests.rows import rows
 from tests.service.examples import intent
 
 
-@rows(
-    ("value", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2 MB"), (3.5e12, "3.5 TB")]
-)
+@rows(("value", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2 MB"), (3.5e12, "3.5 TB")])
 def test_sizes_read_well(value, text):
     assert render.size(value) == text
 
@@ -46,10 +44,10 @@ def test_rows_are_for_people_and_text_from_outside_is_never_markup(capsys):
     assert capsys.readouterr().out.count("why") == 1
     render.grid([("understood", "[bold red]x[/] :smile: [link=http://a]b[/link]")])
     assert "[bold red]x[/] :smile: [link=http://a]b[/link]" in capsys.readouterr().out
-    render.emit({"a": [1, "é"]}, Form.JSON, [("a", "1")])
+    render.emit({"a": [1, "é"]}, OutputFormat.JSON, [("a", "1")])
     assert json.loads(capsys.readouterr().out) == {"a": [1, "é"]}
 
-    render.emit({"a": [1, "é"]}, Form.TABLE, [("a", "1")])
+    render.emit({"a": [1, "é"]}, OutputFormat.TABLE, [("a", "1")])
     assert capsys.readouterr().out.split() == ["a", "1"]
     assumed = tuple(Assumption("/goals/0/window", text) for text in ("always", "P95", "always"))
     rows = render.intent_rows(replace(intent(), assumptions=assumed))

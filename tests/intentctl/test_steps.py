@@ -6,11 +6,21 @@ import pytest
 
 from intentctl.client import Client
 from intentctl.commands import follow
-from intentctl.measure import Stream
+from intentctl.measure import ClientStream
 from intentctl.status import CommandError
-from intentctl.steps import GAPS, Bench, Design, Point, Reading, Readings, Room, decode_reading, reading_of
+from intentctl.steps import (
+    GAPS,
+    Bench,
+    Design,
+    Point,
+    Readings,
+    RequestLimits,
+    StepRun,
+    decode_reading,
+    reading_of,
+)
 from intentctl.streams import Recording
-from selector.performance.fit import Sample
+from selector.performance.fit import StepSample
 from service.documents.plans import PlanRequest
 from tests.rows import rows
 
@@ -25,16 +35,14 @@ async def bench(service, openai_at):
         yield Bench(client, openai, client.profiles().model)
 
 
-def stream(start_s: float, gap_s: float, tokens: int) -> Stream:
+def stream(start_s: float, gap_s: float, tokens: int) -> ClientStream:
     arrivals = tuple(start_s + gap_s * number for number in range(tokens))
-    return Stream(arrivals, ("7",) * tokens, (0.0,) * tokens, ("0-1x1",) * tokens)
+    return ClientStream(arrivals, ("7",) * tokens, (0.0,) * tokens, ("0-1x1",) * tokens)
 
 
 def recorded(start_s: float, asked_s: float = 0.0) -> Recording:
     seen = stream(start_s, 0.01, 40)
-    return Recording(
-        [5], [*seen.arrivals_s], [*seen.tokens], [*seen.logprobs], [*seen.fingerprints], asked_s=asked_s
-    )
+    return Recording([5], [*seen.arrivals_s], [*seen.tokens], [*seen.logprobs], [*seen.fingerprints], asked_s=asked_s)
 
 
 def prefill(tokens: int) -> Point:
@@ -47,9 +55,7 @@ def decode(sequences: int, tokens: int) -> Point:
 
 def test_a_decode_counts_only_while_all_streams_run_with_the_prompt_and_what_came_before():
     alone, late = stream(0.0, 0.010, 60), stream(0.3, 0.020, 60)
-    slower = Stream(
-        (*alone.arrivals_s, *late.arrivals_s[16:]), alone.tokens, alone.logprobs, alone.fingerprints
-    )
+    slower = ClientStream((*alone.arrivals_s, *late.arrivals_s[16:]), alone.tokens, alone.logprobs, alone.fingerprints)
     reading = decode_reading([slower, late], prompt_tokens=100)
     assert reading.seconds == pytest.approx(0.020)
     assert 100 + 30 < reading.cached_tokens < 100 + 60
@@ -70,15 +76,15 @@ def test_a_decode_counts_only_while_all_streams_run_with_the_prompt_and_what_cam
     ],
 )
 def test_a_point_that_cannot_be_run_says_why(point, reason):
-    found = Room(context_tokens=1024, kv_tokens=4000).lacks(point)
+    found = RequestLimits(context_tokens=1024, kv_tokens=4000).lacks(point)
     assert (reason in found) if reason else found is None
 
 
 def test_a_request_costs_one_token_over_a_decode_step_and_rounds_scatter():
-    readings = Readings({prefill(1): [Reading(0.005, 0)], decode(1, 64): [Reading(0.003, 70)]})
+    readings = Readings({prefill(1): [StepRun(0.005, 0)], decode(1, 64): [StepRun(0.003, 70)]})
     assert readings.request_s() == pytest.approx(0.002)
-    assert Readings({prefill(1): [Reading(0.005, 0)]}).request_s() == 0
-    apart = [Reading(0.010, 0), Reading(0.011, 0), Reading(0.012, 0)]
+    assert Readings({prefill(1): [StepRun(0.005, 0)]}).request_s() == 0
+    apart = [StepRun(0.010, 0), StepRun(0.011, 0), StepRun(0.012, 0)]
     assert Readings({prefill(64): apart}).scatter() == pytest.approx(0.002 / 0.011)
     assert Readings().scatter() == 0
 
@@ -86,26 +92,24 @@ def test_a_request_costs_one_token_over_a_decode_step_and_rounds_scatter():
 def test_samples_are_medians_of_rounds_and_prefills_are_without_the_request():
     readings = Readings(
         {
-            prefill(1): [Reading(0.005, 0)],
-            prefill(64): [Reading(0.0021, 0)],
-            prefill(256): [Reading(0.010, 0), Reading(0.900, 0), Reading(0.012, 0)],
-            decode(1, 64): [Reading(0.003, 70)],
-            decode(8, 64): [Reading(0.004, 80), Reading(0.008, 90.6), Reading(0.009, 99)],
+            prefill(1): [StepRun(0.005, 0)],
+            prefill(64): [StepRun(0.0021, 0)],
+            prefill(256): [StepRun(0.010, 0), StepRun(0.900, 0), StepRun(0.012, 0)],
+            decode(1, 64): [StepRun(0.003, 70)],
+            decode(8, 64): [StepRun(0.004, 80), StepRun(0.008, 90.6), StepRun(0.009, 99)],
         }
     )
     assert readings.samples() == [
-        Sample(1, 256, 0, pytest.approx(0.010)),
-        Sample(1, 1, 70, 0.003),
-        Sample(8, 1, 91, 0.008),
+        StepSample(1, 256, 0, pytest.approx(0.010)),
+        StepSample(1, 1, 70, 0.003),
+        StepSample(8, 1, 91, 0.008),
     ]
     assert list(readings.left_out) == [prefill(64)]
     assert "lost in the 2 ms of a request" in readings.left_out[prefill(64)]
 
 
 @pytest.mark.slow
-async def test_a_running_engine_is_asked_for_every_point_with_prompts_that_are_not_alike(
-    bench, service, monkeypatch
-):
+async def test_a_running_engine_is_asked_for_every_point_with_prompts_that_are_not_alike(bench, service, monkeypatch):
     """The warm-up is discarded."""
     prompts, submit = [], service.engine.submit
 

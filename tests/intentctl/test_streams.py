@@ -2,7 +2,7 @@ import pytest
 
 from intentctl.client import Client
 from intentctl.commands import follow
-from intentctl.streams import Load
+from intentctl.streams import BackgroundLoad
 from service.documents.plans import PlanRequest
 
 PROMPTS = ("count by 3 from 5:", "count by 4 from 6:")
@@ -18,7 +18,7 @@ async def openai(shared, openai_at):
 
 
 async def test_every_token_is_recorded_with_its_arrival_and_a_stream_that_cannot_be_as_broken(openai):
-    recordings = await Load(openai, "counting", PROMPTS, 40).finish()
+    recordings = await BackgroundLoad(openai, "counting", PROMPTS, 40).finish()
 
     for recording, prompt in zip(recordings, PROMPTS, strict=True):
         stream = recording.stream()
@@ -26,13 +26,13 @@ async def test_every_token_is_recorded_with_its_arrival_and_a_stream_that_cannot
         assert len(stream.arrivals_s) == len(stream.logprobs) == len(stream.fingerprints) == 40
         assert list(stream.arrivals_s) == sorted(stream.arrivals_s)
         assert recording.finish == "length"
-    (recording,) = await Load(openai, "counting", [[66, 67]], 4).finish()
+    (recording,) = await BackgroundLoad(openai, "counting", [[66, 67]], 4).finish()
     assert "".join(recording.tokens) == "abab"
     assert 0 < recording.asked_s < recording.arrivals_s[0]
-    load = Load(openai, "counting", PROMPTS, 5)
+    load = BackgroundLoad(openai, "counting", PROMPTS, 5)
     await load.grow(1000)
     assert all(recording.ended for recording in load.recordings)
-    (recording,) = await Load(openai, "gpt-9", PROMPTS[:1], 5).finish()
+    (recording,) = await BackgroundLoad(openai, "gpt-9", PROMPTS[:1], 5).finish()
     assert recording.ended
     assert "not served" in recording.error
 
@@ -41,15 +41,13 @@ async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai_at, new_se
     client = Client(new_service().url)
     plan = client.plan(PlanRequest(text="run it with tp=2")).plan.id  # streams would not outlast this
     async with openai_at(client.url) as openai:
-        load = Load(openai, "counting", PROMPTS, 12_000)
+        load = BackgroundLoad(openai, "counting", PROMPTS, 12_000)
         await load.grow(100)
         operation = client.apply(plan)
         *_, end = follow(client, operation.id, timeout_s=30)
         recordings = await load.finish()
     assert end.result.phase == "done"
     for recording in recordings:
-        changes = [
-            a for a, b in zip(recording.fingerprints, recording.fingerprints[1:], strict=False) if a != b
-        ]
+        changes = [a for a, b in zip(recording.fingerprints, recording.fingerprints[1:], strict=False) if a != b]
         assert len(changes) == 1
         assert set(recording.fingerprints) == {"0-PP2", "1-TP2"}

@@ -10,7 +10,7 @@ import pytest
 from intentctl.commands import follow
 from intentctl.demo import LOGPROB_TOLERANCE, PROMPTS, started_service
 from intentctl.measure import difference
-from intentctl.streams import Load, Recording
+from intentctl.streams import BackgroundLoad, Recording
 from service.documents.plans import PlanRequest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "local-two-models.yaml"
@@ -53,7 +53,7 @@ def driver_of(model: str) -> int:
 
 
 async def test_sixteen_streams_of_two_models_do_not_notice_that_both_switch_at_once(service, openai):
-    loads = [Load(openai, model, PROMPTS, MAX_TOKENS) for model in MODELS]
+    loads = [BackgroundLoad(openai, model, PROMPTS, MAX_TOKENS) for model in MODELS]
     await asyncio.gather(*(load.grow(TOKENS) for load in loads))
     for text in ("run it with tp=1 pp=1", "run it with tp=2"):
         plans = (await asyncio.to_thread(service.plan, PlanRequest(text=text))).plans
@@ -69,7 +69,7 @@ async def test_sixteen_streams_of_two_models_do_not_notice_that_both_switch_at_o
     assert all((state.tokens.lost, state.tokens.duplicates) == (0, 0) for state in states)
 
     most = max(len(recording.tokens) for recordings in switched for recording in recordings)
-    same = await asyncio.gather(*(Load(openai, model, PROMPTS, most).finish() for model in MODELS))
+    same = await asyncio.gather(*(BackgroundLoad(openai, model, PROMPTS, most).finish() for model in MODELS))
     pairs = [pair for two in zip(switched, same, strict=True) for pair in zip(*two, strict=True)]
     assert sum(equal(one, other) for one, other in pairs) == 16
 
@@ -77,14 +77,14 @@ async def test_sixteen_streams_of_two_models_do_not_notice_that_both_switch_at_o
 async def test_an_engine_that_is_killed_is_a_pause_to_its_streams_and_nothing_to_those_of_the_other_model(
     service, openai
 ):
-    first, second = (Load(openai, model, PROMPTS, MAX_TOKENS) for model in MODELS)
+    first, second = (BackgroundLoad(openai, model, PROMPTS, MAX_TOKENS) for model in MODELS)
     await asyncio.gather(first.grow(TOKENS), second.grow(TOKENS))
     os.kill(driver_of(MODELS[0]), signal.SIGKILL)
     await asyncio.gather(first.grow(3 * TOKENS), second.grow(3 * TOKENS))
     for load, model in zip((first, second), MODELS, strict=True):
         streams = await load.stop()
         most = max(len(recording.tokens) for recording in streams)
-        again = await Load(openai, model, PROMPTS, most).finish()
+        again = await BackgroundLoad(openai, model, PROMPTS, most).finish()
         assert [recording.error for recording in streams] == [None] * 8
         assert sum(equal(one, other) for one, other in zip(streams, again, strict=True)) == 8
         assert {len({*recording.fingerprints}) for recording in streams} == {2 if load is first else 1}

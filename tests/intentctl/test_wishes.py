@@ -73,9 +73,7 @@ def test_a_question_is_said_once_with_its_options_and_answered_by_number(run, pl
         ("make \x1b[31mfoo\u202e", 5, "\\x1b[31mfoo\\u202e"),
     ],
 )
-def test_a_follow_up_that_changes_nothing_is_one_message_that_steers_no_terminal(
-    run, place, parsed, text, code, said
-):
+def test_a_follow_up_that_changes_nothing_is_one_message_that_steers_no_terminal(run, place, parsed, text, code, said):
     found, out, err = run("amend", parsed(), text, *place)
     assert (found, out) == (code, "")
     assert said in err

@@ -17,10 +17,10 @@ from runtime.engine import (
     EngineState,
     EngineStats,
     Finish,
+    GenerationRequest,
     Lag,
     Moved,
     Output,
-    Request,
     Token,
 )
 from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
@@ -76,7 +76,7 @@ class Script:
 
 @dataclass(slots=True)
 class _Sequence:
-    request: Request
+    request: GenerationRequest
     epoch: int
     num_computed: int = 0
     num_outputs: int = 0
@@ -95,9 +95,7 @@ class ScriptedEngine:
     def __init__(
         self, topology: Topology, script: Script | None = None, *, max_running: int = 4, max_tokens: int = 256
     ) -> None:
-        self.capabilities = Capabilities(
-            (1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False
-        )
+        self.capabilities = Capabilities((1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False)
         self.topology = topology
         self.comeback: Comeback = SamePlace()
         self.state = EngineState.SERVING
@@ -107,7 +105,7 @@ class ScriptedEngine:
         self._max_running, self._max_tokens, self._prefill_tokens = max_running, max_tokens, 4
         self.is_away = False
         """It was lost, and is being started anew."""
-        self.heard: list[Request] = []
+        self.heard: list[GenerationRequest] = []
         """Every request, ended ones too."""
         self._sequences: dict[str, _Sequence] = {}
         """In order of arrival: the first ``max_running`` run, the others wait."""
@@ -119,22 +117,20 @@ class ScriptedEngine:
         self._runner = asyncio.create_task(self._run())
 
     @property
-    def requests(self) -> tuple[Request, ...]:
+    def requests(self) -> tuple[GenerationRequest, ...]:
         """Requests that have not ended, oldest first."""
         return tuple(sequence.request for sequence in [*self._sequences.values()])
 
     # --- the protocol ---
 
-    async def submit(self, request: Request) -> None:
+    async def submit(self, request: GenerationRequest) -> None:
         """Queue a request; too long means over ``max_tokens`` in all."""
         self._check_open()
         if self.is_away:
             raise EngineLostError("it is being started anew")
         total = len(request.prompt) + request.sampling.max_tokens
         if not request.prompt or total > self._max_tokens:
-            raise RequestError(
-                f"{total} tokens in all, from 2 to {self._max_tokens} can be served; ask for fewer"
-            )
+            raise RequestError(f"{total} tokens in all, from 2 to {self._max_tokens} can be served; ask for fewer")
         self._sequences[request.request_id] = _Sequence(request, request.epoch, num_outputs=len(request.past))
         self.heard.append(request)
         self._work.set()
@@ -206,8 +202,7 @@ class ScriptedEngine:
     def fail(self, detail: str, *, is_lost: bool = False) -> None:
         """Lose a rank that every request needs: they end with an error, or are to be submitted again."""
         ended = [
-            replace(self._end(sequence, Finish.ERROR, detail), is_lost=is_lost)
-            for sequence in self._sequences.values()
+            replace(self._end(sequence, Finish.ERROR, detail), is_lost=is_lost) for sequence in self._sequences.values()
         ]
         self._sequences.clear()
         if ended:
@@ -220,9 +215,7 @@ class ScriptedEngine:
     def turn(self) -> None:
         """One step of every running request: a chunk of prefill, or a token."""
         tokens = [
-            token
-            for sequence in list(self._sequences.values())[: self._max_running]
-            if (token := self._step(sequence))
+            token for sequence in list(self._sequences.values())[: self._max_running] if (token := self._step(sequence))
         ]
         if tokens:
             self.emit(tokens)

@@ -15,12 +15,12 @@ from runtime.notation import parse_topology
 from runtime.process.launcher import group_pids
 from runtime.router import Router
 from runtime.stream import Delta, GenerationParams
-from runtime.torch_engine.driver.crew import names_device
+from runtime.torch_engine.driver.workers import names_device
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
 from tests.rows import rows
 from tests.runtime.scripted import cluster_of, reaches
-from tests.runtime.torch_engine.driver.test_wishes import CHECKPOINT, TOKENIZER
+from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TOKENIZER
 from tests.runtime.torch_engine.ears import started
 
 CLUSTER = cluster_of("cpu", 2 << 30, 3)
@@ -99,9 +99,7 @@ async def test_streams_go_on_without_a_device_whose_worker_dies_at_each_start(tm
 
 
 @pytest.mark.slow
-async def test_an_engine_that_may_be_nowhere_fails_in_these_words_and_serves_when_it_may(
-    tmp_path, monkeypatch
-):
+async def test_an_engine_that_may_be_nowhere_fails_in_these_words_and_serves_when_it_may(tmp_path, monkeypatch):
     monkeypatch.setenv("SICK", str(tmp_path / "sick"))
     (tmp_path / "sick").write_text("")
 
@@ -146,9 +144,7 @@ async def test_what_stands_by_serves_at_once_when_what_runs_loses_a_rank():
         async with Router(engine, TOKENIZER) as router:
             unbroken = [await heard(router, prompt, []) for prompt in prompts]
             coordinator = Coordinator(engine, router, Forgetful(), SwitchSettings())
-            await coordinator.switch(
-                alone := parse_topology("cpu[2]:0-8", CLUSTER, 8, "fp32"), "1", lambda _: None
-            )
+            await coordinator.switch(alone := parse_topology("cpu[2]:0-8", CLUSTER, 8, "fp32"), "1", lambda _: None)
             driver, spoken = engine._driver.pid, [[] for _ in prompts]
             tasks = [asyncio.create_task(heard(router, *one)) for one in zip(prompts, spoken, strict=True)]
             while min(map(len, spoken)) < 20:  # noqa: ASYNC110 - processes bring it about

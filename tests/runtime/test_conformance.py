@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from runtime.engine import Cut, Engine, Finish, Moved, Request, SamplingParams, Shadow, Token
+from runtime.engine import Cut, Engine, Finish, GenerationRequest, Moved, SamplingParams, Shadow, Token
 from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.ledger import Accepted, Ledger
 from runtime.models import Topology
@@ -50,9 +50,7 @@ async def torch_engine(folder: Path) -> AsyncIterator[Subject]:
     make_checkpoint(folder)
     cluster = cluster_of("cpu")
     topologies = tuple(parse_topology(text, cluster, 4, "fp32") for text in ("pp2", "tp2", "1x1"))
-    settings = EngineSettings(
-        block_size=8, num_blocks=256, max_running=2, max_batch_tokens=24, closing_batch_tokens=16
-    )
+    settings = EngineSettings(block_size=8, num_blocks=256, max_running=2, max_batch_tokens=24, closing_batch_tokens=16)
     engine = await TorchEngine.start(folder, topologies[0], cluster, settings)
     yield Subject(engine, topologies)
     await engine.close()
@@ -153,7 +151,7 @@ class Listener:
     async def submit(self, request_id: str, prompt: tuple[int, ...], max_tokens: int) -> None:
         self.tokens[request_id] = []
         epoch = self.ledger.open(request_id)
-        await self.engine.submit(Request(request_id, prompt, SamplingParams(max_tokens), epoch))
+        await self.engine.submit(GenerationRequest(request_id, prompt, SamplingParams(max_tokens), epoch))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(30), self._news:
@@ -239,7 +237,7 @@ async def test_a_stop_token_ends_a_request_and_is_said(listener):
     epoch = listener.ledger.open("stopped")
     listener.tokens["stopped"] = []
     sampling = SamplingParams(8, stop_token_ids=(stop,))
-    await listener.engine.submit(Request("stopped", prompt_of(1), sampling, epoch))
+    await listener.engine.submit(GenerationRequest("stopped", prompt_of(1), sampling, epoch))
     await listener.ended("stopped")
     assert listener.said("stopped") == said[: said.index(stop) + 1]
     assert listener.finish("stopped") is Finish.STOP
@@ -356,7 +354,7 @@ async def test_a_request_under_way_to_the_engine_during_a_cut_is_served_whole(li
     late_epoch = listener.ledger.open("late")
     listener.tokens["late"] = []
     await cut(listener, shadow)
-    await listener.engine.submit(Request("late", prompt_of(1), SamplingParams(5), late_epoch))
+    await listener.engine.submit(GenerationRequest("late", prompt_of(1), SamplingParams(5), late_epoch))
     await listener.ended("late")
     assert len(listener.said("late")) == 5
     await shadow.release()

@@ -100,9 +100,7 @@ def test_every_target_rank_gets_each_piece_it_lacks_exactly_once_from_its_one_ow
 @given(switches())
 def test_every_piece_has_exactly_one_owner(switch):
     topology, _, model = switch
-    assert Counter(itertools.chain.from_iterable(owned(topology, model).values())) == Counter(
-        all_pieces(model)
-    )
+    assert Counter(itertools.chain.from_iterable(owned(topology, model).values())) == Counter(all_pieces(model))
 
 
 @pytest.mark.slow
@@ -116,9 +114,7 @@ def test_weights_add_up_to_the_model_with_the_embedding_on_each_rank_of_the_firs
         for stage in topology.stages
     )
     ends = model.embedding_parameters * (first.tp_size * widths[first] + widths[last])
-    assert sum(weight_bytes(topology, model).values()) == pytest.approx(
-        layers + ends, abs=len(topology.devices)
-    )
+    assert sum(weight_bytes(topology, model).values()) == pytest.approx(layers + ends, abs=len(topology.devices))
 
 
 def test_quantised_layers_weigh_less_and_embeddings_keep_sixteen_bits():
@@ -135,12 +131,8 @@ def test_quantised_layers_weigh_less_and_embeddings_keep_sixteen_bits():
 @given(switches(("bf16", "fp32")))
 def test_a_block_takes_the_same_bytes_in_all_however_it_is_cut(switch):
     topology, _, model = switch
-    one = Topology(
-        tuple(replace(stage, precision=Precision.named("fp32", "L40S")) for stage in topology.stages)
-    )
-    assert sum(block_bytes(one, model, BLOCK_TOKENS).values()) == BLOCK_TOKENS * kv_bytes_per_token(
-        model, "fp32"
-    )
+    one = Topology(tuple(replace(stage, precision=Precision.named("fp32", "L40S")) for stage in topology.stages))
+    assert sum(block_bytes(one, model, BLOCK_TOKENS).values()) == BLOCK_TOKENS * kv_bytes_per_token(model, "fp32")
 
 
 @pytest.mark.slow
@@ -181,9 +173,7 @@ def test_the_peak_covers_each_topology_alone_and_never_exceeds_both(switch, num_
 def test_slices_of_weights_that_both_hold_are_counted_once(switch):
     now, target, model = switch
     old, new = weight_slices(now, model), weight_slices(target, model)
-    either = {
-        device: sum({**old.get(device, {}), **new.get(device, {})}.values()) for device in {**old, **new}
-    }
+    either = {device: sum({**old.get(device, {}), **new.get(device, {})}.values()) for device in {**old, **new}}
     assert peak_bytes(now, target, model, 0, BLOCK_TOKENS) == pytest.approx(either, abs=1)
 
 
@@ -209,13 +199,9 @@ def test_layers_that_a_device_keeps_are_counted_once_if_its_share_of_them_stays(
         2 * model.embedding_parameters,
     )  # a layer on two ranks, two bytes a value
     moved = peak_bytes(now, pipeline(6, (0, 1), (2, 3)), model, 0, BLOCK_TOKENS)
-    assert moved == dict.fromkeys((0, 1), 6 * layer + embedding) | dict.fromkeys(
-        (2, 3), 4 * layer + embedding // 2
-    )
+    assert moved == dict.fromkeys((0, 1), 6 * layer + embedding) | dict.fromkeys((2, 3), 4 * layer + embedding // 2)
     swapped = peak_bytes(now, pipeline(4, (1, 0), (2, 3)), model, 0, BLOCK_TOKENS)
-    assert swapped[0] == 8 * layer + embedding, (
-        "another rank's slices are others, the embedding is whole on each"
-    )
+    assert swapped[0] == 8 * layer + embedding, "another rank's slices are others, the embedding is whole on each"
     narrower = peak_bytes(now, pipeline(4, (0,), (2, 3)), model, 0, BLOCK_TOKENS)
     assert narrower[0] == (4 + 2 * 4) * layer + embedding
 

@@ -25,7 +25,7 @@ from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.engine import VllmEngine
 from tests.runtime.scripted import cluster_of, reaches
 from tests.runtime.test_comeback import Forgetful
-from tests.runtime.torch_engine.driver.test_wishes import CHECKPOINT, PLAIN, SCHEMA, TOKENIZER, WISHES
+from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, PLAIN, SCHEMA, TOKENIZER, WISHES
 from tests.runtime.torch_engine.ears import started
 from tests.runtime.vllm_engine.streams import CLUSTER, SETTINGS, topology
 
@@ -144,9 +144,7 @@ CELLS += [("driver", Phase.COMMITTED), ("source", Phase.COMMITTED)]
 FEW = [("source", Phase.SYNCING), ("driver", Phase.COMMITTED)]
 
 
-@pytest.mark.parametrize(
-    "cells", [FEW, pytest.param(CELLS, marks=pytest.mark.exhaustive)], ids=["few", "all"]
-)
+@pytest.mark.parametrize("cells", [FEW, pytest.param(CELLS, marks=pytest.mark.exhaustive)], ids=["few", "all"])
 async def test_streams_go_on_whatever_a_switch_loses_in_whichever_phase(engine, router, unbroken, cells):
     """The switch ends as docs/faults.md states, and no stream notices more than a pause."""
     for cell in cells:

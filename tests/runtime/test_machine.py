@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runtime import machine
 from runtime.engine import Cut, Lag
 from runtime.errors import Reason
-from runtime.machine import Effect, Event, Holding, Operation, State, SwitchSettings, step
+from runtime.machine import Effect, Event, Holding, Operation, SwitchSettings, SwitchState, step
 from runtime.models import CutTimings, Phase
 from tests.rows import rows
 
@@ -31,7 +31,7 @@ EVENTS = st.one_of(
             machine.CutCommitted(CUT),
             machine.CutCommitted(LEAVING),
             machine.Drained(),
-            machine.Released(),
+            machine.OldReleased(),
             FAILED,
             machine.Failed(Reason.ENGINE_LOST, "the engine ended"),
             machine.CancelRequested(),
@@ -41,19 +41,19 @@ EVENTS = st.one_of(
 )
 
 ANSWERS: dict[type[Operation], Event] = {
-    machine.Journal: machine.Journaled(),
+    machine.RecordPhase: machine.Journaled(),
     machine.Prepare: machine.ShadowPrepared(),
     machine.AwaitReady: machine.ShadowReady(),
     machine.MeasureLag: CONVERGED,
     machine.SendCut: machine.CutCommitted(CUT),
     machine.Drain: machine.Drained(),
-    machine.Release: machine.Released(),
-    machine.Abort: machine.Released(),
+    machine.ReleaseOld: machine.OldReleased(),
+    machine.Abort: machine.OldReleased(),
 }
 """What comes back when all goes well."""
 
 
-def drive(state: State, *events: Event, at_s: float = 0.0) -> tuple[State, list[Effect]]:
+def drive(state: SwitchState, *events: Event, at_s: float = 0.0) -> tuple[SwitchState, list[Effect]]:
     """Feed events one second apart; the state they lead to and all effects on the way."""
     effects: list[Effect] = []
     for number, event in enumerate(events):
@@ -62,9 +62,9 @@ def drive(state: State, *events: Event, at_s: float = 0.0) -> tuple[State, list[
     return state, effects
 
 
-def run_to(phase: Phase) -> State:
+def run_to(phase: Phase) -> SwitchState:
     """A switch that reached a phase without trouble."""
-    state, effects = step(State(), machine.Requested(), 0.0)
+    state, effects = step(SwitchState(), machine.Requested(), 0.0)
     while state.phase is not phase:
         state, effects = step(state, ANSWERS[type(operation_of(effects))], 0.0)
     return state
@@ -78,7 +78,7 @@ def operation_of(effects: tuple[Effect, ...]) -> Operation:
 
 def test_a_switch_without_trouble_goes_through_all_phases_and_journals_three():
     state, effects = drive(
-        State(),
+        SwitchState(),
         machine.Requested(),
         machine.Journaled(),
         machine.ShadowPrepared(),
@@ -88,22 +88,22 @@ def test_a_switch_without_trouble_goes_through_all_phases_and_journals_three():
         machine.Journaled(),
         machine.CutCommitted(CUT),
         machine.Journaled(),
-        machine.Released(),
+        machine.OldReleased(),
     )
     assert state.phase is Phase.DONE
     assert state.is_finished
     assert (state.warming_s, state.syncing_s) == (3.0, 2.0)
     operations = [effect for effect in effects if not isinstance(effect, machine.Report)]
     assert operations == [
-        machine.Journal(Phase.WARMING),
+        machine.RecordPhase(Phase.WARMING),
         machine.Prepare(),
         machine.AwaitReady(),
         machine.MeasureLag(),
         machine.MeasureLag(),
-        machine.Journal(Phase.CUTTING),
+        machine.RecordPhase(Phase.CUTTING),
         machine.SendCut(2.0),
-        machine.Journal(Phase.COMMITTED),
-        machine.Release(),
+        machine.RecordPhase(Phase.COMMITTED),
+        machine.ReleaseOld(),
     ]
 
 
@@ -135,7 +135,7 @@ def test_a_cut_that_was_sent_is_waited_for(event):
 
 @rows(
     ("event", "then"),
-    [(machine.Drained(), machine.Release()), (FAILED, machine.Release(machine.RETRY_PAUSE_S))],
+    [(machine.Drained(), machine.ReleaseOld()), (FAILED, machine.ReleaseOld(machine.RETRY_PAUSE_S))],
 )
 def test_what_could_not_move_may_take_its_time_and_the_clean_up_after_it_may_not(event, then):
     committed = replace(run_to(Phase.COMMITTED), cut=LEAVING)
@@ -150,7 +150,7 @@ def test_what_could_not_move_may_take_its_time_and_the_clean_up_after_it_may_not
 def test_a_failed_clean_up_is_tried_again_until_its_deadline():
     cleaning = run_to(Phase.CLEANING)
     state, effects = step(cleaning, FAILED, 1.0)
-    assert operation_of(effects) == machine.Release(machine.RETRY_PAUSE_S)
+    assert operation_of(effects) == machine.ReleaseOld(machine.RETRY_PAUSE_S)
     state, _ = step(state, machine.DeadlinePassed(Phase.CLEANING), 60.0)
     assert (state.phase, state.reason) == (Phase.DONE, Reason.DEADLINE)
     assert "a rank was lost" in state.detail
@@ -188,7 +188,7 @@ def test_progress_of_the_sync_is_reported_a_few_times_a_second():
 
 @given(st.lists(EVENTS, max_size=60))
 def test_whatever_happens_it_commits_once_and_never_turns_back(events):
-    state, has_committed = State(), False
+    state, has_committed = SwitchState(), False
     for number, event in enumerate(events):
         before = state
         state, effects = step(state, event, float(number))
@@ -202,7 +202,7 @@ def test_whatever_happens_it_commits_once_and_never_turns_back(events):
             assert state.phase in {Phase.COMMITTED, Phase.CLEANING, Phase.DONE}
             assert not any(isinstance(effect, machine.Abort) for effect in effects)
         else:
-            assert not any(isinstance(effect, (machine.Drain, machine.Release)) for effect in effects)
+            assert not any(isinstance(effect, (machine.Drain, machine.ReleaseOld)) for effect in effects)
         if any(isinstance(effect, machine.SendCut) for effect in effects):
             assert isinstance(event, machine.Journaled)
             assert not before.cut_sent
@@ -215,7 +215,7 @@ def test_whatever_happens_it_commits_once_and_never_turns_back(events):
 @given(st.data())
 def test_every_switch_ends_and_settles_its_shadow_exactly_one_way(data):
     """Operations are answered rightly or fail; deadlines and cancellations come at any time, but not for ever."""
-    state, effects = step(State(SwitchSettings()), machine.Requested(), 0.0)
+    state, effects = step(SwitchState(SwitchSettings()), machine.Requested(), 0.0)
     operation = operation_of(effects)
     seen: list[type[Effect]] = []
     was_prepared = False
@@ -233,10 +233,10 @@ def test_every_switch_ends_and_settles_its_shadow_exactly_one_way(data):
                 operation = effect
     assert state.is_finished
     assert state.shadow is Holding.NONE
-    assert (machine.Release in seen) + (machine.Abort in seen) == was_prepared
+    assert (machine.ReleaseOld in seen) + (machine.Abort in seen) == was_prepared
 
 
-def trouble(state: State, operation: Operation) -> list[Event]:
+def trouble(state: SwitchState, operation: Operation) -> list[Event]:
     """What else may happen while an operation is outstanding."""
     events: list[Event] = [FAILED, machine.CancelRequested()]
     if state.deadline_s is not None:
@@ -249,6 +249,6 @@ def trouble(state: State, operation: Operation) -> list[Event]:
 
 
 def test_a_refused_prepare_leaves_nothing_to_abort():
-    state, effects = drive(State(), machine.Requested(), machine.Journaled(), FAILED)
+    state, effects = drive(SwitchState(), machine.Requested(), machine.Journaled(), FAILED)
     assert (state.is_finished, state.phase) == (True, Phase.ABORTED)
     assert not any(isinstance(effect, machine.Abort) for effect in effects)

@@ -30,9 +30,7 @@ async def router(engine: ScriptedEngine) -> AsyncIterator[Router]:
         yield made
 
 
-async def begun(
-    router: Router, engine: ScriptedEngine, prompts: list[str]
-) -> list[asyncio.Task[list[Delta]]]:
+async def begun(router: Router, engine: ScriptedEngine, prompts: list[str]) -> list[asyncio.Task[list[Delta]]]:
     """Streams of ten tokens, each with two of them there."""
     engine.hold()
     tasks = [asyncio.create_task(collect(router, prompt, 10)) for prompt in prompts]
@@ -87,9 +85,7 @@ async def test_who_left_is_not_submitted_again_and_who_comes_meanwhile_waits(rou
     assert [request.past for request in engine.heard] == [(), ()]
 
 
-@rows(
-    "timeout_s, match", [(0.02, r"did not go on with it in 0.02 s .*recovery_timeout_s"), (0.0, "was killed")]
-)
+@rows("timeout_s, match", [(0.02, r"did not go on with it in 0.02 s .*recovery_timeout_s"), (0.0, "was killed")])
 async def test_a_stream_waits_for_no_engine_longer_than_was_said(engine, timeout_s, match):
     async with Router(engine, LETTERS, recovery_timeout_s=timeout_s) as router:
         (task,) = await begun(router, engine, ["abc"])
@@ -136,9 +132,7 @@ async def test_who_waits_behind_a_suspect_does_not_wait_for_its_client(router, e
         _ = [delta async for delta in unread]
 
 
-async def test_who_waits_behind_a_suspect_goes_on_when_that_has_said_all_though_nobody_read_it(
-    router, engine
-):
+async def test_who_waits_behind_a_suspect_goes_on_when_that_has_said_all_though_nobody_read_it(router, engine):
     engine.hold()
     unread = router.generate("xyz", GenerationParams(SamplingParams(10)))
     first = asyncio.create_task(anext(unread))
@@ -165,9 +159,7 @@ async def test_a_stream_tells_which_topology_its_engine_came_back_as(router, eng
     assert [delta.fingerprint for delta in await task] == ["0-PP2"] * 2 + ["1-TP2"] * 8
 
 
-async def test_a_stream_whose_engine_is_lost_while_the_service_stops_ends_with_what_the_service_says(
-    router, engine
-):
+async def test_a_stream_whose_engine_is_lost_while_the_service_stops_ends_with_what_the_service_says(router, engine):
     (task,) = await begun(router, engine, ["abc"])
     engine.is_away = True
     engine.fail("the driver was killed", is_lost=True)

@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from runtime.engine import Finish, Moved, Request, SamplingParams, Token
+from runtime.engine import Finish, GenerationRequest, Moved, SamplingParams, Token
 from runtime.errors import EngineLostError, RequestError, StreamError
 from runtime.router import Router
 from runtime.stream import AT_A_TIME, Delta, GenerationParams, Usage
@@ -66,7 +66,7 @@ async def settled(engine: ScriptedEngine) -> None:
         await asyncio.sleep(0)
 
 
-async def submitted(engine: ScriptedEngine) -> Request:
+async def submitted(engine: ScriptedEngine) -> GenerationRequest:
     """The request that just reached the engine."""
     await engine.until(lambda: bool(engine.requests))
     return engine.requests[-1]
@@ -377,9 +377,7 @@ async def test_requests_without_a_token_are_told_with_their_age(engine, tokenize
 async def test_an_observer_learns_of_clients_that_went_away_and_of_refused_requests(engine, tokenizer):
     seen = Seen()
     async with Router(engine, tokenizer, observers=seen) as router:
-        async with contextlib.aclosing(
-            router.generate("ab", GenerationParams(SamplingParams(200)))
-        ) as deltas:
+        async with contextlib.aclosing(router.generate("ab", GenerationParams(SamplingParams(200)))) as deltas:
             await anext(deltas)
         with pytest.raises(RequestError):
             await collect(router, "ab", max_tokens=10_000)

@@ -98,9 +98,7 @@ def test_any_cutting_into_pieces_gives_the_text_up_to_the_first_stop(text, stops
     if ends:
         # several stops may complete at the same character: the earliest start wins, as long as it is complete
         completed = min(text.index(stop) + len(stop) for stop in stops if stop in text)
-        starts = [
-            text.index(stop) for stop in stops if stop in text and text.index(stop) + len(stop) <= completed
-        ]
+        starts = [text.index(stop) for stop in stops if stop in text and text.index(stop) + len(stop) <= completed]
         assert "".join(got) == text[: min(starts)]
     else:
         assert "".join(got) == text

@@ -44,9 +44,7 @@ def test_text_goes_to_ids_and_back_without_special_tokens(folder):
 def test_a_byte_level_token_has_its_own_bytes():
     """A token may be a part of a character; its text alone would be a replacement character."""
     plain = tokenizers.Tokenizer(
-        models.BPE(
-            {character: place for place, character in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []
-        )
+        models.BPE({character: place for place, character in enumerate(pre_tokenizers.ByteLevel.alphabet())}, [])
     )
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()

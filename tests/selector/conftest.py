@@ -8,7 +8,7 @@ import pytest
 from intent.models import Goal
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology, uniform
 from selector import profiles
-from selector.models import CpuSamples, Infeasible, Plan, Problem, Profile, Ticket, Workload
+from selector.models import CpuSamples, Infeasible, Plan, PlanRef, Profile, SearchInput, Workload
 from selector.profiles import fit_cpu
 from selector.search import select
 
@@ -26,10 +26,7 @@ def laptop() -> Cluster:
 @pytest.fixture(scope="session")
 def priced(laptop) -> Cluster:
     """The laptop at 2 USD/h a slot."""
-    nodes = (
-        replace(node, gpus=tuple(replace(gpu, usd_per_hour=2.0) for gpu in node.gpus))
-        for node in laptop.nodes
-    )
+    nodes = (replace(node, gpus=tuple(replace(gpu, usd_per_hour=2.0) for gpu in node.gpus)) for node in laptop.nodes)
     return replace(laptop, nodes=tuple(nodes))
 
 
@@ -43,9 +40,7 @@ def mixed() -> Cluster:
 
 @pytest.fixture(scope="session")
 def counting() -> ModelSpec:
-    return ModelSpec(
-        "counting", "Qwen3ForCausalLM", 8, 128, 320, 8, 4, 32, 98, 16_384, tie_word_embeddings=True
-    )
+    return ModelSpec("counting", "Qwen3ForCausalLM", 8, 128, 320, 8, 4, 32, 98, 16_384, tie_word_embeddings=True)
 
 
 @pytest.fixture(scope="session")
@@ -85,28 +80,28 @@ def peak() -> Workload:
 
 
 @pytest.fixture(scope="session")
-def ticket() -> Ticket:
-    return Ticket("plan-1", "intent-1", 3, "peak")
+def ticket() -> PlanRef:
+    return PlanRef("plan-1", "intent-1", 3, "peak")
 
 
 @pytest.fixture
 def choose(known, ticket) -> Choose:
-    def call(problem: Problem, *goals: Goal) -> Plan | Infeasible:
+    def call(problem: SearchInput, *goals: Goal) -> Plan | Infeasible:
         return select(goals, problem, known, ticket)
 
     return call
 
 
 @pytest.fixture(scope="session")
-def small(laptop, counting, streams) -> Problem:
+def small(laptop, counting, streams) -> SearchInput:
     """The counting model on the laptop, as PP2."""
-    return Problem(laptop, counting, streams, uniform(laptop, "CPU", 1, 2, counting.num_layers, "fp32"))
+    return SearchInput(laptop, counting, streams, uniform(laptop, "CPU", 1, 2, counting.num_layers, "fp32"))
 
 
 @pytest.fixture
-def large(mixed, llama, peak) -> Problem:
+def large(mixed, llama, peak) -> SearchInput:
     """Llama-3-70B on the mixed cluster, nothing running."""
-    return Problem(mixed, llama, peak, None)
+    return SearchInput(mixed, llama, peak, None)
 
 
 @pytest.fixture(scope="session")

@@ -83,8 +83,6 @@ def test_a_miss_is_said_with_what_there_is_instead(margin, words):
     assert explain.misses(margin) == words
 
 
-@rows(
-    ("words", "sentence"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
-)
+@rows(("words", "sentence"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
 def test_lists_read_like_sentences(words, sentence):
     assert explain.listed(words) == sentence

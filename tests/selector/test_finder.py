@@ -7,7 +7,7 @@ import pytest
 from intent.models import Config, Objective
 from runtime.capabilities import Capabilities
 from runtime.models import Cluster, ModelSpec, uniform
-from selector.models import Infeasible, Plan, Problem, Workload
+from selector.models import Infeasible, Plan, SearchInput, Workload
 from tests.selector.goals import plan_of
 
 TP4 = Config("tp", "==", 4, "run it so")
@@ -16,9 +16,9 @@ SMALL = ModelSpec("small", "LlamaForCausalLM", 80, 4096, 14_336, 32, 8, 128, 32_
 
 
 @pytest.fixture
-def crowd(mixed, llama) -> Problem:
+def crowd(mixed, llama) -> SearchInput:
     """Llama-3-70B on four A100, whose memory it nearly fills."""
-    return Problem(Cluster(mixed.nodes[:1]), llama, Workload(1.0, 800, 250, 300), None)
+    return SearchInput(Cluster(mixed.nodes[:1]), llama, Workload(1.0, 800, 250, 300), None)
 
 
 def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose, crowd):
@@ -28,24 +28,18 @@ def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose, crowd):
 
 
 @pytest.mark.slow
-def test_what_cannot_stand_beside_what_runs_is_streamed_if_the_engine_can_and_nobody_bounds_the_stop(
-    choose, crowd
-):
+def test_what_cannot_stand_beside_what_runs_is_streamed_if_the_engine_can_and_nobody_bounds_the_stop(choose, crowd):
     now = uniform(crowd.cluster, "A100", 2, 2, 80, "bf16")
     running = replace(crowd, now=now, capabilities=STREAMS)
     plan = plan_of(choose(running, TP4))
     assert plan.switch.strategy == "stream"
     assert plan.switch.stop_s > 1
-    assert f"requests will stand still for about {plan.switch.stop_s:.2g} s: only one copy" in " ".join(
-        plan.reasons
-    )
+    assert f"requests will stand still for about {plan.switch.stop_s:.2g} s: only one copy" in " ".join(plan.reasons)
     bounded = Objective("reconfig_pause", "<=", "50 ms", value=0.05, unit="s")
     assert isinstance(choose(running, TP4, bounded), Infeasible)
 
 
 def test_what_stands_beside_what_runs_is_not_streamed(choose, crowd):
-    quiet = replace(
-        crowd, workload=replace(crowd.workload, concurrency=10), model=SMALL, capabilities=STREAMS
-    )
+    quiet = replace(crowd, workload=replace(crowd.workload, concurrency=10), model=SMALL, capabilities=STREAMS)
     plan = plan_of(choose(replace(quiet, now=uniform(crowd.cluster, "A100", 2, 2, 80, "bf16")), TP4))
     assert plan.switch.strategy == "shadow"

@@ -12,7 +12,7 @@ from intent.models import Config, Objective
 from runtime.capabilities import Capabilities, Limits
 from runtime.models import Cluster, Gpu, Link, Node
 from selector.fleet import cheapest, combined, divided
-from selector.models import Infeasible, Plan, Prediction, Problem, Workload
+from selector.models import Infeasible, Plan, Prediction, SearchInput, Workload
 from selector.pipelines.operating import pools_of
 from tests.selector.goals import plan_of
 
@@ -22,18 +22,16 @@ def nodes(**kinds: tuple[int, int]) -> Cluster:
     found, number = [], 0
     for kind, (count, size) in kinds.items():
         for place in range(count):
-            gpus = tuple(
-                Gpu(number + n, kind, 80 * 10**9 if kind == "A100" else 48 * 10**9, 1.0) for n in range(size)
-            )
+            gpus = tuple(Gpu(number + n, kind, 80 * 10**9 if kind == "A100" else 48 * 10**9, 1.0) for n in range(size))
             found.append(Node(f"{kind}-{place}", gpus, Link("nvlink", 300e9, 5e-6)))
             number += size
     return Cluster(tuple(found), Link("network", 12.5e9, 25e-6))
 
 
 @pytest.fixture
-def busy(llama) -> Problem:
+def busy(llama) -> SearchInput:
     """More than one pipeline of these devices serves in time."""
-    return Problem(nodes(A100=(4, 4)), llama, Workload(14.0, 800, 250, 64), None)
+    return SearchInput(nodes(A100=(4, 4)), llama, Workload(14.0, 800, 250, 64), None)
 
 
 FAST = Objective("tpot", "<=", "x", stat="mean", value=0.2, unit="s")
@@ -83,12 +81,10 @@ def test_goals_for_devices_and_cost_hold_for_all_together(choose, busy):
 
 @pytest.mark.slow
 def test_with_replicas_there_is_never_less_than_with_one(choose, llama):
-    problem = Problem(nodes(A100=(2, 4), L40S=(2, 4)), llama, Workload(1.0, 800, 250, 8), None)
+    problem = SearchInput(nodes(A100=(2, 4), L40S=(2, 4)), llama, Workload(1.0, 800, 250, 8), None)
     most = Objective("throughput_tok", "maximize", "x")
     engine = Capabilities((1, 2, 4), 8, ("bf16",), tp_per_stage=True, replicated_kv_heads=False)
-    several, one = (
-        plan_of(choose(asked, most)) for asked in (problem, replace(problem, capabilities=engine))
-    )
+    several, one = (plan_of(choose(asked, most)) for asked in (problem, replace(problem, capabilities=engine)))
     assert several.prediction.throughput_tok_s >= one.prediction.throughput_tok_s
 
 

@@ -9,7 +9,7 @@ from runtime.capabilities import Limits
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from selector.finder import Finder, why_infeasible
-from selector.models import Infeasible, Problem, Profile, Workload
+from selector.models import Infeasible, Profile, SearchInput, Workload
 from selector.objectives import sort_goals
 from selector.ranking import Ranking
 from tests.rows import rows
@@ -29,16 +29,14 @@ class Ask:
 
     def __init__(self, cluster: Cluster, model: ModelSpec, known: dict[str, Profile]) -> None:
         self.known = known
-        self.problem = Problem(cluster, model, Workload(1, 10, 10, 1), None)
+        self.problem = SearchInput(cluster, model, Workload(1, 10, 10, 1), None)
 
     def topology(self, text: str) -> Topology:
         return parse_topology(text, self.problem.cluster, 8, "fp32")
 
     def __call__(self, goals: list[Goal], slow_s: float, fast_s: float) -> Infeasible:
         figures = {"CPU[0]": (slow_s, 2.0), "CPU[0,1]": (fast_s, 4.0)}
-        candidates = [
-            predicted(self.topology(text), ttft_s, usd=usd) for text, (ttft_s, usd) in figures.items()
-        ]
+        candidates = [predicted(self.topology(text), ttft_s, usd=usd) for text, (ttft_s, usd) in figures.items()]
         demands = sort_goals(goals, self.problem)
         ranking = Ranking(demands, self.problem, candidates)
         return why_infeasible(ranking, Finder(ranking, self.known, ("fp32",), self.problem.cluster))
@@ -46,9 +44,7 @@ class Ask:
 
 def test_a_goal_that_nothing_holds_is_named_with_the_best_there_is(ask):
     answer = ask([FAST, Objective("cost", "<=", "x", value=9.0, unit="USD/h")], 3.0, 1.5)
-    assert answer.reasons == (
-        "mean TTFT <= 1 s: no allowed topology holds it; the best is 1.5 s on CPU TP2@fp32",
-    )
+    assert answer.reasons == ("mean TTFT <= 1 s: no allowed topology holds it; the best is 1.5 s on CPU TP2@fp32",)
     assert answer.feasible_targets == ("mean TTFT <= 1.5 s would hold on CPU TP2@fp32",)
     assert answer.nearest.topology == ask.topology("CPU[0,1]")
     assert answer.nearest.reason == "comes nearest; misses mean TTFT <= 1 s"
@@ -57,17 +53,13 @@ def test_a_goal_that_nothing_holds_is_named_with_the_best_there_is(ask):
 def test_goals_that_exclude_each_other_are_named_together(ask):
     answer = ask([FAST, CHEAP], 1.2, 0.8)
     (reason,) = answer.reasons
-    assert reason.startswith(
-        "mean TTFT <= 1 s and cost <= 2 USD/h exclude each other: each can be held alone"
-    )
+    assert reason.startswith("mean TTFT <= 1 s and cost <= 2 USD/h exclude each other: each can be held alone")
     assert answer.feasible_targets == ("mean TTFT <= 1.2 s would hold on CPU 1x1@fp32",)
 
 
 def test_the_nearest_misses_least_in_proportion(ask):
     nearest = ask([FAST, CHEAP], 100.0, 0.8).nearest
-    assert nearest.topology == ask.topology("CPU[0,1]"), (
-        "twice the price is nearer than a hundred times the TTFT"
-    )
+    assert nearest.topology == ask.topology("CPU[0,1]"), "twice the price is nearer than a hundred times the TTFT"
 
 
 def test_a_target_that_needs_another_goal_to_give_way_says_so(ask):
@@ -111,9 +103,7 @@ def test_with_nothing_left_it_says_how_much_would_fit(ask, llama):
     ranking = Ranking(sort_goals([FAST], ask.problem), ask.problem, [])
     answer = why_infeasible(ranking, Finder(ranking, ask.known, ("fp32",), ask.problem.cluster))
     assert answer.nearest is None
-    assert answer.reasons[0].startswith(
-        "at most 0 of the 80 layers of llama-3-70b fit, with the KV of 1 requests"
-    )
+    assert answer.reasons[0].startswith("at most 0 of the 80 layers of llama-3-70b fit, with the KV of 1 requests")
 
 
 def test_with_nothing_allowed_each_reason_is_given_once_with_an_example(ask):

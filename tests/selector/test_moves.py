@@ -7,7 +7,7 @@ import pytest
 from runtime.footprint import kv_bytes_per_token
 from runtime.models import Cluster, Topology
 from runtime.notation import parse_topology
-from selector.models import Candidate, Problem, Switch, Workload
+from selector.models import Candidate, SearchInput, SwitchPrediction, Workload
 from selector.ranking import BUILD_S, LOAD_BYTES_S, bytes_to_move, switch
 from tests.rows import rows
 from tests.selector.goals import predicted
@@ -26,8 +26,8 @@ def topology(laptop) -> dict[str, Topology]:
 
 
 @pytest.fixture
-def problem(topology, counting, laptop) -> Problem:
-    return Problem(laptop, counting, Workload(1.0, 100, 20, 2), topology["one"])
+def problem(topology, counting, laptop) -> SearchInput:
+    return SearchInput(laptop, counting, Workload(1.0, 100, 20, 2), topology["one"])
 
 
 @rows(
@@ -82,13 +82,11 @@ def test_where_only_one_copy_fits_the_loading_is_in_the_stop(topology, counting,
 
 def test_a_switch_has_paid_when_what_it_saves_is_what_it_occupied_twice(topology, problem):
     elsewhere = switch(candidate(topology["tp2"]), candidate(topology["elsewhere"]), problem)
-    assert elsewhere.payback_s == pytest.approx(elsewhere.prepare_s), (
-        "one device more meanwhile, one less after"
-    )
+    assert elsewhere.payback_s == pytest.approx(elsewhere.prepare_s), "one device more meanwhile, one less after"
     in_place = switch(candidate(topology["tp2"]), candidate(topology["one"]), problem)
     assert in_place.payback_s == 0.0
 
 
 def test_staying_takes_nothing(topology, problem):
     same = candidate(topology["one"])
-    assert switch(same, same, problem) == Switch("shadow", 0.0, 0.0, 0.0, 0.0)
+    assert switch(same, same, problem) == SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)

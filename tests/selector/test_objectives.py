@@ -8,7 +8,7 @@ from intent.models import Config, Objective, PrecisionRule, Priority, TenantExce
 from runtime.capabilities import Limits
 from runtime.models import uniform
 from runtime.notation import parse_topology
-from selector.models import Candidate, Prediction, Problem, Workload
+from selector.models import Candidate, Prediction, SearchInput, Workload
 from selector.objectives import (
     WORKLOAD_RATE,
     holds,
@@ -88,9 +88,7 @@ def test_the_search_takes_goals_in_its_own_units(problem, goal, expected):
 
 def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed):
     topology = parse_topology("A100x4:0-40@bf16 > L40Sx2:40-80@bf16", mixed, 80, "bf16")
-    readings = [
-        value_of(Config("tp", op, 4, "x"), topology, PREDICTION, WORKLOAD) for op in ("<=", ">=", "==")
-    ]
+    readings = [value_of(Config("tp", op, 4, "x"), topology, PREDICTION, WORKLOAD) for op in ("<=", ">=", "==")]
     assert readings == [4, 2, 2]
 
 
@@ -107,9 +105,7 @@ def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed):
         ("<=", 0.0, False, -0.5),
     ],
 )
-def test_the_margin_is_relative_to_the_bound_and_its_sign_says_whether_it_holds(
-    candidate, op, value, held, margin
-):
+def test_the_margin_is_relative_to_the_bound_and_its_sign_says_whether_it_holds(candidate, op, value, held, margin):
     goal = Objective("ttft", op, "x", stat="mean", value=value, unit="s")
     assert holds(goal, candidate, WORKLOAD) is held
     assert margin_of(goal, candidate, WORKLOAD, "words").margin == pytest.approx(margin)
@@ -124,8 +120,8 @@ def test_a_bound_that_is_used_up_is_held_to_the_last_digit(candidate):
 
 
 @pytest.fixture
-def problem(laptop, counting) -> Problem:
-    return Problem(laptop, counting, WORKLOAD, None)
+def problem(laptop, counting) -> SearchInput:
+    return SearchInput(laptop, counting, WORKLOAD, None)
 
 
 def test_goals_are_sorted_by_what_the_search_does_with_them(problem):

@@ -7,13 +7,13 @@ import pytest
 
 from runtime.capabilities import Limits
 from runtime.models import uniform
-from selector.models import Problem, Workload
+from selector.models import SearchInput, Workload
 from selector.prediction import candidate, frontier, simulated
 
 
 @pytest.fixture
-def problem(mixed, llama) -> Problem:
-    return Problem(mixed, llama, Workload(1.5, 800, 250, 1), None)
+def problem(mixed, llama) -> SearchInput:
+    return SearchInput(mixed, llama, Workload(1.5, 800, 250, 1), None)
 
 
 @pytest.mark.slow

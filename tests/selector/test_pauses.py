@@ -6,7 +6,7 @@ import pytest
 
 from intent.models import Goal, Objective
 from runtime.models import uniform
-from selector.models import Infeasible, Plan, Problem, Workload
+from selector.models import Infeasible, Plan, SearchInput, Workload
 from selector.planning import planned, planned_within
 from tests.selector.goals import CHEAPEST, config, infeasible, plan_of, ttft
 
@@ -15,7 +15,7 @@ TP2 = config("tp", "==", 2)
 
 @pytest.fixture
 def within(known, ticket):
-    def call(problem: Problem, *goals: Goal) -> Plan | Infeasible:
+    def call(problem: SearchInput, *goals: Goal) -> Plan | Infeasible:
         return planned_within(goals, problem, known, ticket)
 
     return call
@@ -65,7 +65,7 @@ def test_another_target_is_found_that_keeps_the_bound(within, mixed, llama):
     """Two A100 are cheapest, and as slow as what runs; four are quick enough."""
     now = uniform(mixed, "L40S", 4, 1, 80, "bf16")
     load = Workload(rate_rps=0.1, input_tokens=400, output_tokens=100, concurrency=2)
-    running = Problem(mixed, llama, load, now)
+    running = SearchInput(mixed, llama, load, now)
     goals = (CHEAPEST, config("pp", "==", 2))
     cheapest = plan_of(within(running, *goals))
     bound = pause(cheapest.switch.pause_s * 0.9)

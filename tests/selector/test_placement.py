@@ -7,19 +7,19 @@ import pytest
 from intent.models import Placement
 from runtime.capabilities import Capabilities
 from runtime.models import uniform
-from selector.models import Problem
+from selector.models import SearchInput
 from selector.objectives import places
-from selector.space import obstacle
+from selector.space import blocker
 from tests.rows import rows
 
 
 @pytest.fixture
-def problem(mixed, llama, peak) -> Problem:
+def problem(mixed, llama, peak) -> SearchInput:
     """Running on the first A100."""
-    return Problem(mixed, llama, peak, uniform(mixed, "A100", 1, 1, 80, "int4"))
+    return SearchInput(mixed, llama, peak, uniform(mixed, "A100", 1, 1, 80, "int4"))
 
 
-def left(problem: Problem, *rules: tuple[str, str]) -> list[int]:
+def left(problem: SearchInput, *rules: tuple[str, str]) -> list[int]:
     goals = [Placement(rule, selector, f"{rule} {selector}") for rule, selector in rules]
     return [gpu.index for gpu in places(goals, problem).allowed.gpus]
 
@@ -71,4 +71,4 @@ def test_a_device_that_is_out_is_left_to_nobody_though_it_may_still_run(problem)
     assert [gpu.index for gpu in found.allowed.gpus] == [2, 4, 5, 6, 7]
     said = "'not 1' and device 0 is out and device 3 is out"
     assert found.notes == (f"{said}: of the inventory that leaves the devices 2, 4, 5, 6, 7",)
-    assert obstacle(here.now, here, ("int4",)) == "it uses the device 0, which is out"
+    assert blocker(here.now, here, ("int4",)) == "it uses the device 0, which is out"

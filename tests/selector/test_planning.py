@@ -10,21 +10,21 @@ from intent.models import Objective
 from runtime.models import uniform
 from runtime.notation import parse_topology
 from selector import planning
-from selector.models import Infeasible, Plan, Prediction, Problem, Workload
-from selector.planning import Seen, planned
+from selector.models import Infeasible, Plan, Prediction, SearchInput, Workload
+from selector.planning import SimulatedPrediction, planned
 from selector.prediction import Simulated, candidate, simulated
 from selector.search import select
 from tests.rows import rows
 from tests.selector.goals import alike, plan_of
 
-PREDICTED = Prediction(
-    alike(1.0), alike(0.1), alike(11.0), 1000.0, 0.5, 4.0, 64, 0.0, 0.1, "measured", devices=2
-)
+PREDICTED = Prediction(alike(1.0), alike(0.1), alike(11.0), 1000.0, 0.5, 4.0, 64, 0.0, 0.1, "measured", devices=2)
 
 
-def seen(served_s: float = 1.0, *, grows: bool = False, sustained: float = 1000.0, **more: float) -> Seen:
+def seen(
+    served_s: float = 1.0, *, grows: bool = False, sustained: float = 1000.0, **more: float
+) -> SimulatedPrediction:
     predicted = replace(PREDICTED, **{name: alike(value) for name, value in more.items()})
-    return Seen(predicted, Simulated(900, grows, alike(served_s), alike(0.1), alike(11.0)), sustained)
+    return SimulatedPrediction(predicted, Simulated(900, grows, alike(served_s), alike(0.1), alike(11.0)), sustained)
 
 
 def at_most(value: float) -> Objective:
@@ -64,21 +64,19 @@ def test_corrections_are_what_was_seen_by_what_was_predicted():
 
 def test_corrections_scale_what_is_predicted(mixed, llama, known):
     topology = uniform(mixed, "A100", 4, 1, 80, "bf16")
-    problem = Problem(mixed, llama, Workload(1.0, 800, 250, 8), None)
+    problem = SearchInput(mixed, llama, Workload(1.0, 800, 250, 8), None)
     plain = candidate(topology, problem, known)
-    scaled = candidate(
-        topology, replace(problem, corrections={("ttft", "p99"): 2.0, ("rate", "mean"): 0.5}), known
-    )
+    scaled = candidate(topology, replace(problem, corrections={("ttft", "p99"): 2.0, ("rate", "mean"): 0.5}), known)
     assert scaled.prediction.ttft_s["p99"] == pytest.approx(2 * plain.prediction.ttft_s["p99"])
     assert scaled.prediction.ttft_s["mean"] == plain.prediction.ttft_s["mean"]
     assert scaled.prediction.throughput_tok_s == pytest.approx(plain.prediction.throughput_tok_s / 2)
 
 
 @pytest.fixture
-def uneven(mixed, llama) -> Problem:
+def uneven(mixed, llama) -> SearchInput:
     """A pipeline of unlike stages, of whose TTFT the closed form says too much by half."""
     topology = parse_topology("A100x4:0-60@bf16 > L40Sx4:60-80@bf16", mixed, 80, "bf16")
-    return Problem(mixed, llama, Workload(0.1, 800, 250, 2), topology, capabilities=ENGINE)
+    return SearchInput(mixed, llama, Workload(0.1, 800, 250, 2), topology, capabilities=ENGINE)
 
 
 @pytest.mark.slow
@@ -118,13 +116,13 @@ def test_few_searches_end_with_the_best_that_was_simulated(mixed, llama, known, 
 
     corrected = list[bool]()
 
-    def searched(goals: object, problem: Problem, *arguments: object) -> Plan | Infeasible:
+    def searched(goals: object, problem: SearchInput, *arguments: object) -> Plan | Infeasible:
         corrected.append(("ttft", "p99") in problem.corrections)
         return select(goals, problem, *arguments)
 
     monkeypatch.setattr(planning, "simulated", slower)
     monkeypatch.setattr(planning, "select", searched)
-    problem = Problem(mixed, llama, Workload(0.5, 800, 250, 4), None, capabilities=ENGINE)
+    problem = SearchInput(mixed, llama, Workload(0.5, 800, 250, 4), None, capabilities=ENGINE)
     answer = planned([at_most(2.0)], problem, known, ticket)
     assert isinstance(answer, Infeasible)
     assert answer.nearest.prediction.ttft_s["p99"] > 2.0

@@ -8,17 +8,17 @@ import pytest
 from runtime.capabilities import Limits
 from runtime.footprint import blocks
 from runtime.models import LayerRange, Precision, Stage, Topology, uniform
-from selector.models import Candidate, Problem, Profile, Workload
+from selector.models import Candidate, Profile, SearchInput, Workload
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import candidate, confidence, server_of
 
 
 @pytest.fixture
-def problem(mixed, llama) -> Problem:
-    return Problem(mixed, llama, Workload(0.5, 800, 200, 32), None)
+def problem(mixed, llama) -> SearchInput:
+    return SearchInput(mixed, llama, Workload(0.5, 800, 200, 32), None)
 
 
-def of_batch(problem: Problem, topology: Topology, batch: int, known: dict[str, Profile]) -> Candidate:
+def of_batch(problem: SearchInput, topology: Topology, batch: int, known: dict[str, Profile]) -> Candidate:
     found = candidate(topology, replace(problem, limits=Limits(max_sequences=batch)), known)
     assert found is not None
     return found

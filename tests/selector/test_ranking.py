@@ -7,7 +7,7 @@ import pytest
 from intent.models import Goal, Objective, Priority
 from runtime.models import Topology
 from runtime.notation import parse_topology
-from selector.models import Candidate, Problem, Workload
+from selector.models import Candidate, SearchInput, Workload
 from selector.objectives import sort_goals
 from selector.ranking import Ranking
 from tests.rows import rows
@@ -34,7 +34,7 @@ def other(laptop) -> Topology:
 
 
 def ranking(laptop, counting, goals: Sequence[Goal], now, candidates: list[Candidate]) -> Ranking:
-    problem = Problem(laptop, counting, Workload(1, 10, 10, 1), now)
+    problem = SearchInput(laptop, counting, Workload(1, 10, 10, 1), now)
     return Ranking(sort_goals(goals, problem), problem, candidates)
 
 

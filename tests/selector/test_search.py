@@ -19,7 +19,7 @@ from runtime.models import Cluster, Gpu, Link, Node, uniform
 from runtime.notation import parse_topology
 from selector import search
 from selector.finder import Finder
-from selector.models import Infeasible, Plan, Problem, Workload
+from selector.models import Infeasible, Plan, SearchInput, Workload
 from selector.objectives import holds, sort_goals, thresholds
 from selector.pipelines.optimum import Threshold, most_held
 from selector.prediction import candidate
@@ -78,7 +78,7 @@ def test_devices_where_old_and_new_do_not_fit_together_are_left_for_free_ones(ch
     eight = Cluster((Node("a", gpus, Link("nvlink", 300e9, 5e-6)),))
     running = uniform(eight, "A100", 2, 2, 80, "bf16")
     half = Workload(0.1, 2000, 4000, 30)
-    target = plan_of(choose(Problem(eight, llama, half, running), config("pp", "==", 1))).target
+    target = plan_of(choose(SearchInput(eight, llama, half, running), config("pp", "==", 1))).target
     assert set(target.devices).isdisjoint(running.devices)
 
 
@@ -115,9 +115,7 @@ def test_soft_goals_give_way_but_are_reported(choose, large):
 def test_an_objective_comes_before_the_number_of_devices(choose, small):
     fastest = plan_of(choose(small, Objective("throughput_tok", "maximize", "as much as possible")))
     assert len(fastest.target.devices) > 1
-    assert (
-        fastest.prediction.throughput_tok_s > (fastest.now_prediction or fastest.prediction).throughput_tok_s
-    )
+    assert fastest.prediction.throughput_tok_s > (fastest.now_prediction or fastest.prediction).throughput_tok_s
 
 
 def test_minimising_cost_finds_the_cheapest_that_keeps_up(choose, large):
@@ -141,9 +139,7 @@ def test_goals_on_different_statistics_may_each_be_held_by_a_batch_of_their_own(
 def test_a_latency_goal_does_not_hold_where_requests_pile_up(choose, small):
     flooded = replace(small, workload=replace(small.workload, rate_rps=1e6))
     answer = infeasible(choose(flooded, ttft(2.0)))
-    assert any(
-        "requests/s, the workload's rate: no allowed topology holds it" in reason for reason in answer.reasons
-    )
+    assert any("requests/s, the workload's rate: no allowed topology holds it" in reason for reason in answer.reasons)
 
 
 def test_overload_without_a_latency_goal_is_said_and_does_not_forbid(choose, small):
@@ -160,9 +156,7 @@ def test_every_goal_has_a_margin_is_a_rule_or_is_left_out(choose, large):
         Objective("availability", ">=", "x", value=0.99, unit="ratio"),
     )  # fmt: skip
     plan = plan_of(choose(large, *goals))
-    assert len(plan.margins) - 1 + len(plan.rules) + len(plan.left_out) == len(goals), (
-        "one margin is the rate's"
-    )
+    assert len(plan.margins) - 1 + len(plan.rules) + len(plan.left_out) == len(goals), "one margin is the rate's"
     assert [one.goal for one in plan.left_out] == ["availability >= 99 %"]
 
 
@@ -197,9 +191,7 @@ def test_what_runs_where_it_may_not_is_left(choose, large):
 def test_a_bound_on_quality_is_leave_to_use_what_keeps_it(choose, large):
     losses = {"fp8": 0.002, "int8": 0.006, "int4": 0.04}
     stated = replace(large, limits=Limits(quality_loss=losses))
-    loose, tight = (
-        Objective("quality_loss", "<=", "x", value=value, unit="ratio") for value in (0.01, 0.004)
-    )
+    loose, tight = (Objective("quality_loss", "<=", "x", value=value, unit="ratio") for value in (0.01, 0.004))
     plan = plan_of(choose(stated, ttft(2.0), loose))
     assert plan.prediction.quality_loss <= 0.01
     assert len(plan.target.devices) < len(plan_of(choose(stated, ttft(2.0))).target.devices)
@@ -239,9 +231,7 @@ def test_priorities_decide_between_cost_and_latency(choose, large):
 def test_a_certificate_speaks_of_all_that_an_engine_runs(large, known):
     apart = Capabilities((1, 2, 4), 8, ("bf16", "int8"), tp_per_stage=False, replicated_kv_heads=False)
     problem, goals = replace(large, capabilities=apart), (ttft(2.0),)
-    finder = Finder(
-        Ranking(sort_goals(goals, problem), problem, ()), known, ("bf16", "int8"), problem.cluster
-    )
+    finder = Finder(Ranking(sort_goals(goals, problem), problem, ()), known, ("bf16", "int8"), problem.cluster)
     answer = finder.best(goals, ())
     cheaper = Threshold("usd_per_hour", answer.best.prediction.usd_per_hour * (1 - 1e-8))
     held = [most_held(grid, [*thresholds(goals, problem), cheaper]) for grid in finder.grids(())]
@@ -318,9 +308,7 @@ def test_the_plan_carries_its_ticket(choose, small):
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(bound=st.floats(0.005, 3.0), degrees=st.tuples(st.integers(1, 4), st.integers(1, 4)))
-def test_every_plan_holds_what_was_asked_and_every_refusal_misses_something(
-    bound, degrees, small, known, ticket
-):
+def test_every_plan_holds_what_was_asked_and_every_refusal_misses_something(bound, degrees, small, known, ticket):
     problem = replace(small, now=uniform(small.cluster, "CPU", 1, 1, 8, "fp32"))
     tp, pp = degrees
     goals = [ttft(bound), config("tp", "<=", tp), config("pp", ">=", pp)]

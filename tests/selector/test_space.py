@@ -7,16 +7,16 @@ from runtime.capabilities import Capabilities, Limits
 from runtime.footprint import blocks
 from runtime.models import uniform
 from runtime.notation import parse_topology
-from selector.models import Problem, Profile
+from selector.models import Profile, SearchInput
 from selector.pipelines.operating import BLOCK_TOKENS, StageKind, pools_of
 from selector.space import (
+    blocker,
     blocks_needed,
     blocks_to_move,
     groups,
     narrowed,
     no_room,
     no_room_beside,
-    obstacle,
     stage_counts,
     stage_kinds,
     why_never,
@@ -24,15 +24,13 @@ from selector.space import (
 from tests.rows import rows
 
 
-def kinds_of(problem: Problem, known: dict[str, Profile], *precisions: str) -> list[StageKind]:
+def kinds_of(problem: SearchInput, known: dict[str, Profile], *precisions: str) -> list[StageKind]:
     return stage_kinds(pools_of(problem.cluster, problem.cluster.kinds), precisions, problem, known)
 
 
 def test_stages_take_every_degree_that_divides_the_heads_up_to_a_node(large, known):
     found = kinds_of(large, known, "bf16")
-    assert [(kind.kind, kind.tp) for kind in found] == [
-        (kind, tp) for kind in ("A100", "L40S") for tp in (1, 2, 4)
-    ]
+    assert [(kind.kind, kind.tp) for kind in found] == [(kind, tp) for kind in ("A100", "L40S") for tp in (1, 2, 4)]
 
 
 def test_only_formats_with_figures_are_built(large, known):
@@ -92,7 +90,7 @@ def test_an_engine_of_one_degree_and_one_precision_gets_them_apart(large, known)
 )
 def test_what_may_not_run_says_why(large, text, limits, reason):
     topology = parse_topology(text, large.cluster, 80, "bf16")
-    found = obstacle(topology, replace(large, limits=limits), ["bf16"])
+    found = blocker(topology, replace(large, limits=limits), ["bf16"])
     assert found == reason if not reason or "GB" not in reason else found.endswith(reason)
 
 
@@ -118,10 +116,7 @@ def test_wishes_that_nothing_meets_have_a_reason(large):
     limited = replace(large, limits=Limits(allowed_pp=(1,), allowed_tp=(1, 2)))
     assert why_never(Config("pp", "==", 2, "x"), limited, ["bf16"]) == "the limits allow PP 1"
     assert why_never(Config("tp", "==", 4, "x"), limited, ["bf16"]) == "the limits allow TP 1, 2"
-    assert (
-        why_never(Config("tp", "==", 16, "x"), limited, ["bf16"])
-        == "the largest node has 4 devices of a kind"
-    )
+    assert why_never(Config("tp", "==", 16, "x"), limited, ["bf16"]) == "the largest node has 4 devices of a kind"
     assert why_never(Config("tp", "==", 2, "x"), limited, ["bf16"]) == ""
 
 

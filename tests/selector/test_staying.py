@@ -13,7 +13,7 @@ from intent.models import (
 from runtime.models import uniform
 from runtime.notation import parse_topology
 from selector import explain, ranking
-from selector.models import Problem, Workload
+from selector.models import SearchInput, Workload
 from selector.search import select
 from tests.rows import rows
 from tests.selector.goals import CHEAPEST, config, cost, infeasible, plan_of, ttft
@@ -55,23 +55,19 @@ def test_today_stays_where_it_is_even_on_other_devices(choose, small):
 
 def test_a_gain_within_the_error_band_is_not_worth_a_switch(laptop, counting, streams, known, ticket):
     tp2 = uniform(laptop, "CPU", 2, 1, 8, "fp32")
-    problem = Problem(laptop, counting, streams, tp2)
+    problem = SearchInput(laptop, counting, streams, tp2)
     fewest = Objective("gpu_count", "minimize", "few", unit="gpus")
     two = (config("tp", ">=", 1), Objective("gpu_count", ">=", "two", value=2, unit="gpus"), fewest)
     doubtful = select(two, problem, known | {"CPU": replace(known["CPU"], error_band=10.0)}, ticket)
     assert plan_of(doubtful).target == tp2
     sure = replace(known["CPU"], error_band=0.0)
-    answer = plan_of(
-        select(two, replace(problem, now=uniform(laptop, "CPU", 1, 2, 8, "fp32")), {"CPU": sure}, ticket)
-    )
+    answer = plan_of(select(two, replace(problem, now=uniform(laptop, "CPU", 1, 2, 8, "fp32")), {"CPU": sure}, ticket))
     other = plan_of(select(two, problem, {"CPU": sure}, ticket))
     assert answer.target.shape == other.target.shape, "without doubt, today's topology does not matter"
 
 
 def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(choose, large, monkeypatch):
-    running = replace(
-        large, now=uniform(large.cluster, "L40S", 4, 1, 80, "int8"), workload=Workload(0.5, 800, 250, 8)
-    )
+    running = replace(large, now=uniform(large.cluster, "L40S", 4, 1, 80, "int8"), workload=Workload(0.5, 800, 250, 8))
     goals = (PrecisionRule("allow", "int4", "x"), config("pp", "==", 1), CHEAPEST)
     monkeypatch.setitem(ranking.LOAD_BYTES_S, "nvlink", 20e9)
     plan = plan_of(choose(running, *goals))
@@ -118,16 +114,12 @@ def test_where_a_switch_is_forbidden_what_runs_stays_or_misses_the_goals(choose,
     ban = ReconfigRule("forbid", "change freeze")
     assert plan_of(choose(now, ttft(2.0), CHEAPEST, ban)).target == now.now
     answer = infeasible(choose(now, ttft(0.1), ban))
-    assert answer.reasons[0].startswith(
-        "'change freeze' forbids a switch, so what runs stays as it is, but it misses"
-    )
+    assert answer.reasons[0].startswith("'change freeze' forbids a switch, so what runs stays as it is, but it misses")
 
 
 def test_what_runs_off_the_preferred_devices_moves_there(choose, large):
     rather = Placement("prefer", "gpu_type:L40S", "rather L40S")
-    quiet = replace(
-        large, workload=Workload(0.05, 100, 50, 2), now=uniform(large.cluster, "A100", 4, 1, 80, "bf16")
-    )
+    quiet = replace(large, workload=Workload(0.05, 100, 50, 2), now=uniform(large.cluster, "A100", 4, 1, 80, "bf16"))
     assert {stage.kind for stage in plan_of(choose(quiet, rather)).target.stages} == {"L40S"}
 
 

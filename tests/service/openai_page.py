@@ -62,9 +62,7 @@ def _sorted(rows: list[Row]) -> list[str]:
 def _rows(where: str, request: type[Declared], known: type[Declared]) -> list[Row]:
     properties = request.model_json_schema()["properties"]
     fields = {
-        field.alias or name: field
-        for name, field in request.model_fields.items()
-        if name not in known.model_fields
+        field.alias or name: field for name, field in request.model_fields.items() if name not in known.model_fields
     }
     return [_row(where + name, field, properties[name]) for name, field in fields.items()]
 

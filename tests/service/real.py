@@ -16,9 +16,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
 
 
 @contextmanager
-def real_service(
-    folder: Path, more: str = "", **settings: str
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def real_service(folder: Path, more: str = "", **settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process and its address; it is killed at the end. Its CPU is not measured, and what it says is in ``log``."""
     text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
     (folder / "cpu.yaml").write_text(yaml.safe_dump(fit_cpu(SAMPLES).to_mapping()))

@@ -23,8 +23,8 @@ from intent.models import DAYS, LlmSettings
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.profiles import fit_cpu
-from service.access.office import open_access
 from service.access.rights import Role
+from service.access.wiring import open_access
 from service.apart import Apart
 from service.composition import Composition, serve
 from service.deployment import Deployment, load
@@ -32,13 +32,13 @@ from service.devices import Devices
 from service.errors import DeploymentError
 from service.events import EventBus
 from service.promises.active import Active
-from service.promises.office import keep_promises
 from service.promises.planner import Planner
 from service.promises.relocation import Left
 from service.promises.watch import Watch
+from service.promises.wiring import keep_promises
 from service.restart import begin, close_unfinished
-from service.server import Server, bind
-from service.serving import Kept, Serving
+from service.server import ApiServer, bind
+from service.serving import Serving, ServingStorage
 from service.settings import Settings, llm_settings
 from service.store import Store
 from tests.runtime.scripted import Script, ScriptedEngine
@@ -176,7 +176,7 @@ class ScriptedService:
         self._ready: Future[str] = Future()
         self.engines: dict[str, ScriptedEngine] = {}
         self.parts: Composition
-        self.server: Server
+        self.server: ApiServer
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -217,12 +217,8 @@ class ScriptedService:
     def client(self, key: str = "", **headers: str) -> httpx.Client:
         """A client, with a key where one is given."""
         sent = {"Authorization": f"Bearer {key}"} if key else {}
-        limits = httpx.Limits(
-            keepalive_expiry=2
-        )  # less than the server's, which may close while a request is sent
-        return httpx.Client(
-            base_url=self.url, headers=sent | headers, timeout=60, trust_env=False, limits=limits
-        )
+        limits = httpx.Limits(keepalive_expiry=2)  # less than the server's, which may close while a request is sent
+        return httpx.Client(base_url=self.url, headers=sent | headers, timeout=60, trust_env=False, limits=limits)
 
     def new_key(self, role: str, name: str = "somebody", tenant: str | None = None) -> str:
         """A new key as a whole."""
@@ -271,7 +267,7 @@ class ScriptedService:
             settings = Settings(port=listener.getsockname()[1])
             llm = llm_settings(self._deployment.llm, settings) if self._deployment.llm else None
             parts = await self._compose(stack, llm)
-            self.server = Server(parts, self._ready.set_result, log_level="error")
+            self.server = ApiServer(parts, self._ready.set_result, log_level="error")
             await self.server.serve(sockets=[listener])
 
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
@@ -279,16 +275,14 @@ class ScriptedService:
         store = stack.enter_context(closing(Store.open(self._folder, self._database)))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)
-        kept = Kept(store, events, Active(store, deployment), Devices(store))
+        kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
         stack.callback(kept.devices.close)
         servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
             planner = Planner(deployment, model, {"CPU": fit_cpu(SAMPLES)})
             best = partial(Left(deployment, model.name, planner, kept.active).best, load=None)
             beginning = begin(store, deployment, model, kept.devices.all, best)
-            engine = ScriptedEngine(
-                beginning.topology, self._script, max_running=8, max_tokens=self._max_tokens
-            )
+            engine = ScriptedEngine(beginning.topology, self._script, max_running=8, max_tokens=self._max_tokens)
             stack.push_async_callback(engine.close)
             told = character_tokenizer(self._template), kept, beginning.origin
             served = serve(deployment, model, engine, *told)

@@ -47,7 +47,7 @@ def test_work_is_done_by_one_other_process_after_streams_and_without_an_engine(p
     assert len(pids) == 1
     assert os.getpid() not in pids
     assert plans.do(os.nice, 0) == os.nice(0) + apart.NICENESS
-    plans.do(exec, "import selector.planning, selector.prediction, service.outlook")
+    plans.do(exec, "import selector.planning, selector.prediction, service.verification")
     assert plans.do(eval, "'torch' in __import__('sys').modules") is False
 
 
@@ -159,9 +159,7 @@ def test_a_closed_one_ends_its_process_and_what_it_does():
 
 
 def test_the_process_ends_when_the_service_is_killed():
-    script = (
-        "import os; from service.apart import Apart; print(Apart().do(os.getpid), flush=True); os._exit(9)"
-    )
+    script = "import os; from service.apart import Apart; print(Apart().do(os.getpid), flush=True); os._exit(9)"
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     pid = int(told.stdout)
     until(lambda: is_gone(pid))

@@ -105,9 +105,7 @@ def try_all(document: dict, count: int, check: Callable[[schemathesis.Case], Non
     """
     api, failed = schemathesis.openapi.from_dict(document).exclude(path="/v1/events"), []
     phases, numbers = [Phase.explicit, Phase.generate], itertools.count()
-    limited = settings(
-        max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), phases=phases
-    )
+    limited = settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), phases=phases)
 
     @limited
     @seed(0)
@@ -171,8 +169,6 @@ def test_requests_are_answered_as_documented_and_a_viewer_acts_beyond_no_right(s
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(7200)
-def test_thousands_of_requests_are_answered_as_documented_and_no_role_acts_beyond_its_rights(
-    service, headers
-):
+def test_thousands_of_requests_are_answered_as_documented_and_no_role_acts_beyond_its_rights(service, headers):
     roles = [*(role for role in Role if role is not Role.ADMIN), Role.ADMIN]
     try_all(described(), LONG, lambda case: check(case, service, headers, roles))

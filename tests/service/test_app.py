@@ -4,9 +4,7 @@ from pathlib import Path
 from service.app import control_api
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
-REFRESH = (
-    "python -c 'from tests.service.test_app import current; print(current(), end=str())' > docs/openapi.json"
-)
+REFRESH = "python -c 'from tests.service.test_app import current; print(current(), end=str())' > docs/openapi.json"
 
 
 def current() -> str:

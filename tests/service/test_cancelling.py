@@ -11,8 +11,8 @@ import pytest
 
 from runtime.models import Phase
 from service.access.caller import Caller
-from service.access.office import Acts
 from service.access.rights import Role
+from service.access.wiring import Acts
 from service.cancelling import refusal
 from service.documents.operations import CancelRequest
 from service.documents.problems import Code
@@ -116,9 +116,7 @@ def test_of_two_that_cancel_at_once_the_first_stands_in_the_audit(tmp_path):
         first, second = (Acts(service.parts.access, Caller(name, Role.OPERATOR)) for name in ("ann", "bob"))
 
         async def both() -> list:
-            return await asyncio.gather(
-                *(serving.cancel(switch, CancelRequest(), who) for who in (first, second))
-            )
+            return await asyncio.gather(*(serving.cancel(switch, CancelRequest(), who) for who in (first, second)))
 
         assert [one.cancelled_by for one in service.call(both())] == ["ann", "ann"]
         assert ended(service, http, switch)["cancelled_by"] == "ann"

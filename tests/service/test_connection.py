@@ -122,10 +122,7 @@ def test_more_connections_from_one_address_than_allowed_are_refused(tmp_path, mo
         first.sendall(request("/metrics", method="GET"))
         assert 'intentctl_turned_away_total{reason="per_address"} 2.0' in answer(first).body.decode()
     assert (got.status, got.document["code"], got.headers["retry-after"]) == (429, "rate_limited", "1")
-    assert (
-        "1 connections are open from 127.0.0.1 (clients.max_connections_per_address)"
-        in got.document["detail"]
-    )
+    assert "1 connections are open from 127.0.0.1 (clients.max_connections_per_address)" in got.document["detail"]
 
 
 CANCELLED = 'intentctl_requests_total{finish="cancelled",model_name="counting",tenant=""}'

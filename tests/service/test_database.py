@@ -70,9 +70,7 @@ def test_tables_of_a_newer_version_are_left_alone(tmp_path, database):
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
-    with pytest.raises(
-        StoreError, match=r"newer intentctl \(their version is 9999, .* start the newer intentctl"
-    ):
+    with pytest.raises(StoreError, match=r"newer intentctl \(their version is 9999, .* start the newer intentctl"):
         open_database(tmp_path, database)
     with engine.begin() as connection:
         assert connection.scalar(text("SELECT version_num FROM alembic_version")) == "9999"

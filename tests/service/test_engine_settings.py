@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runtime.capabilities import Batching
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.machine import SwitchSettings
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.models import VllmSettings
@@ -188,7 +188,7 @@ async def test_the_built_in_engine_runs_as_it_is_told(tmp_path):
     engine = await engines.start(model, engines.first(model))
     try:
         for name in "abcd":
-            await engine.submit(Request(name, (5, 6, 7), SamplingParams(max_tokens=200), epoch=0))
+            await engine.submit(GenerationRequest(name, (5, 6, 7), SamplingParams(max_tokens=200), epoch=0))
         started, most = set[str](), 0
         async for batch in engine.outputs():
             started |= {token.request_id for token in batch}
@@ -212,9 +212,7 @@ async def test_the_built_in_engine_runs_as_it_is_told(tmp_path):
 def documented() -> dict[str, tuple[str, str]]:
     """Key to its default and range, of the tables of four columns."""
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
-    ]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
     settings = (row for row in rows if len(row) == 4 and row[0].startswith("`"))
     return {key.strip("`"): (default, may_be) for key, default, may_be, _ in settings}
 

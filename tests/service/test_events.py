@@ -78,8 +78,8 @@ async def test_what_is_mentioned_has_no_number_and_is_told_once_in_its_place(sto
         subscriber = asyncio.create_task(collect(bus, None, 4))
         await asyncio.sleep(0)
         publish(bus, "a")
-        bus.mention("operation", operation("b"))
-        bus.mention("operation", operation("c"))
+        bus.broadcast("operation", operation("b"))
+        bus.broadcast("operation", operation("c"))
         publish(bus, "d")
         assert await subscriber == [(1, "a"), (None, "b"), (None, "c"), (2, "d")]
         assert await collect(bus, 0, 2) == [(1, "a"), (2, "d")]

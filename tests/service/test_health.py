@@ -11,9 +11,7 @@ from runtime.engine import EngineState
 
 @pytest.mark.slow
 def test_health_and_metrics_stand_when_the_engine_is_lost(http, service):
-    assert http.get("/readyz").json() == {
-        "models": [{"model": "counting", "state": "serving", "shape": "PP2"}]
-    }
+    assert http.get("/readyz").json() == {"models": [{"model": "counting", "state": "serving", "shape": "PP2"}]}
     assert 'intentctl_engine_serving{model_name="counting"} 1.0' in http.get("/metrics").text
 
     service.engine.state = EngineState.FAILED
@@ -29,10 +27,7 @@ def test_health_and_metrics_stand_when_the_engine_is_lost(http, service):
 def test_health_answers_while_no_thread_is_free(http, service):
     async def take_all() -> list[asyncio.Task[None]]:
         limiter = anyio.to_thread.current_default_thread_limiter()
-        return [
-            asyncio.create_task(anyio.to_thread.run_sync(release.wait))
-            for _ in range(int(limiter.total_tokens))
-        ]
+        return [asyncio.create_task(anyio.to_thread.run_sync(release.wait)) for _ in range(int(limiter.total_tokens))]
 
     release = threading.Event()
     service.call(take_all())

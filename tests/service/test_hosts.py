@@ -39,9 +39,9 @@ def test_the_built_in_engine_is_planned_for_on_its_host_and_vllm_on_all(tmp_path
     for now, devices in ((here, [0, 1, 2, 3]), (there, [4, 5]), (None, [0, 1, 2, 3, 4, 5])):
         problem = model.problem("always", deployment.limits, now, engine)
         assert [gpu.index for gpu in problem.cluster.gpus] == devices
-    place = targets.Place(deployment, model, Situation(there, 1, engine), {})
+    place = targets.ModelContext(deployment, model, Situation(there, 1, engine), {})
     said = "the built-in engine moves requests within a host, and counting runs on b"
-    assert said in targets.why_not(here, place, "always")
-    assert targets.why_not(parse_topology("CPU[5]", model.cluster, 8, "fp32"), place, "always") == ""
+    assert said in targets.target_blocker(here, place, "always")
+    assert targets.target_blocker(parse_topology("CPU[5]", model.cluster, 8, "fp32"), place, "always") == ""
     vllm = read(tmp_path, text.replace("torch", "vllm")).model()
     assert len(vllm.problem("always", deployment.limits, there, engine).cluster.gpus) == 6

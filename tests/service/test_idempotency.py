@@ -13,19 +13,17 @@ from service.access.audit import Audit
 from service.app import control_api
 from service.bodies import BoundedRoute
 from service.errors import RefusedError, StoreError
-from service.idempotency import KEPT_S, Answer, Asked, digest_of, key_of
-from service.kept_answers import KeptAnswers
+from service.idempotency import KEPT_S, KeyedRequest, StoredResponse, digest_of, key_of
+from service.idempotency_store import IdempotencyStore
 from service.repeatable import SECRET, RepeatableRoute
-from service.served import Served
+from service.served import ServedOperator
 from service.store import Store
 from service.tables import AnswerRow
 from tests.rows import rows
 from tests.service.asking import end_of, new_plan
 from tests.service.scripted import ScriptedService
 
-POSTS = [
-    route for route in control_api().routes if isinstance(route, BoundedRoute) and "POST" in route.methods
-]
+POSTS = [route for route in control_api().routes if isinstance(route, BoundedRoute) and "POST" in route.methods]
 WORDS = {"text": "keep P99 TTFT < 2s at peak"}
 KEY, AGAIN = "idempotency-key", "idempotency-replayed"
 
@@ -66,32 +64,32 @@ def test_any_part_makes_another_request():
 
 # --- what is kept ---
 
-FIRST = Asked("k3v90ab2", "key", "digest")
-TOLD = Answer(201, "application/json", "/v1/plans/plan-1", b"\x00{}")
+FIRST = KeyedRequest("k3v90ab2", "key", "digest")
+TOLD = StoredResponse(201, "application/json", "/v1/plans/plan-1", b"\x00{}")
 
 
 @pytest.fixture
-def answers(store: Store) -> KeptAnswers:
-    return KeptAnswers(store)
+def answers(store: Store) -> IdempotencyStore:
+    return IdempotencyStore(store)
 
 
 def test_an_answer_is_kept_to_the_byte_and_the_first_one_stays(answers):
     assert answers.reserve(FIRST) is None
     answers.keep(FIRST, TOLD)
-    answers.keep(FIRST, Answer(404, None, None, b""))
+    answers.keep(FIRST, StoredResponse(404, None, None, b""))
     answers.free(FIRST)
     assert answers.reserve(FIRST) == TOLD
 
 
 def test_keys_of_two_callers_are_apart(answers):
     assert answers.reserve(FIRST) is None
-    assert answers.reserve(Asked("another0", "key", "digest")) is None
+    assert answers.reserve(KeyedRequest("another0", "key", "digest")) is None
 
 
 def test_another_request_and_one_without_an_answer_are_refused(answers):
     answers.reserve(FIRST)
     with pytest.raises(RefusedError, match="another method, path, query or body"):
-        answers.reserve(Asked(FIRST.owner, FIRST.key, "other"))
+        answers.reserve(KeyedRequest(FIRST.owner, FIRST.key, "other"))
     with pytest.raises(RefusedError, match="has no answer here"):
         answers.reserve(FIRST)
 
@@ -103,7 +101,7 @@ def test_what_was_freed_may_be_sent_again(answers):
 
 
 def test_answers_are_forgotten_after_a_day(answers):
-    other = Asked("k3v90ab2", "other", "digest")
+    other = KeyedRequest("k3v90ab2", "other", "digest")
     for asked in (FIRST, other):
         answers.reserve(asked, 1000.0)
         answers.keep(asked, TOLD)
@@ -116,7 +114,7 @@ def test_a_clock_that_jumps_breaks_nothing(answers):
     answers.reserve(FIRST, 1e9)
     answers.keep(FIRST, TOLD)
     assert answers.reserve(FIRST, 0.0) == TOLD
-    forgetting = Asked("k3v90ab2", "later", "digest")
+    forgetting = KeyedRequest("k3v90ab2", "later", "digest")
     assert answers.reserve(forgetting, 2e9) is None
     answers.keep(FIRST, TOLD)  # it is forgotten
     answers.free(FIRST)
@@ -130,7 +128,7 @@ def test_of_several_services_on_a_database_one_may_act(tmp_path, database):
     def reserve(store: Store) -> bool:
         start.wait()
         try:
-            return KeptAnswers(store).reserve(FIRST) is None
+            return IdempotencyStore(store).reserve(FIRST) is None
         except RefusedError:
             return False
 
@@ -140,7 +138,7 @@ def test_of_several_services_on_a_database_one_may_act(tmp_path, database):
         store.close()
 
 
-def num_kept(answers: KeptAnswers) -> int:
+def num_kept(answers: IdempotencyStore) -> int:
     with answers._store.transaction() as session:  # there is no other use for a count
         return session.scalar(select(func.count()).select_from(AnswerRow)) or 0
 
@@ -206,8 +204,7 @@ def test_every_post_takes_a_key_and_answers_a_refusal_again(admin, route):
     assert isinstance(route, RepeatableRoute)
     place = route.path_format.replace("{", "no-").replace("}", "")
     first, second = (
-        admin.post(place, content=b"{", headers={KEY: route.path, "Content-Type": "application/json"})
-        for _ in range(2)
+        admin.post(place, content=b"{", headers={KEY: route.path, "Content-Type": "application/json"}) for _ in range(2)
     )
     if SECRET in said:
         assert (route.path, headers) == ("/v1/keys", [])
@@ -293,14 +290,14 @@ def test_a_get_and_the_inference_api_take_no_notice(keyed, admin):
 
 def test_of_many_at_once_one_acts_and_the_others_are_told_to_wait(keyed, post, monkeypatch):
     acts, go_on = threading.Semaphore(0), threading.Event()
-    keep, before = Served.keep, num_acts(keyed)
+    keep, before = ServedOperator.keep, num_acts(keyed)
 
-    def held(self: Served, text: str, now: str | None = None) -> object:
+    def held(self: ServedOperator, text: str, now: str | None = None) -> object:
         acts.release()
         assert go_on.wait(timeout=30)
         return keep(self, text, now)
 
-    monkeypatch.setattr(Served, "keep", held)
+    monkeypatch.setattr(ServedOperator, "keep", held)
     with ThreadPoolExecutor() as threads:
         first = threads.submit(post)
         assert acts.acquire(timeout=30)
@@ -331,16 +328,14 @@ FULL = StoreError("the disk is full")
     [
         # what was not done for want of the store, or of a row, may be sent again
         ((Audit, "add"), FULL, 503, 201, 0),
-        ((KeptAnswers, "reserve"), FULL, 503, 201, 0),
+        ((IdempotencyStore, "reserve"), FULL, 503, 201, 0),
         # what was done is told even if the answer cannot be kept
-        ((KeptAnswers, "keep"), FULL, 201, 409, 1),
+        ((IdempotencyStore, "keep"), FULL, 201, 409, 1),
         # after a fault nobody knows, and nothing is done again
-        ((Served, "keep"), KeyError("a bug"), 500, 409, 0),
+        ((ServedOperator, "keep"), KeyError("a bug"), 500, 409, 0),
     ],
 )
-def test_what_fails_leaves_no_doubt_of_what_was_done(
-    keyed, post, monkeypatch, broken, error, status, again, acts
-):
+def test_what_fails_leaves_no_doubt_of_what_was_done(keyed, post, monkeypatch, broken, error, status, again, acts):
     before, key = num_acts(keyed), broken[1] + str(status)
     with monkeypatch.context() as patch:
         patch.setattr(*broken, failing(error))
@@ -359,13 +354,11 @@ def test_what_fails_leaves_no_doubt_of_what_was_done(
 
 def test_a_restart_knows_what_was_answered_and_what_was_not(tmp_path, monkeypatch):
     def sent(service: ScriptedService, key: str) -> httpx.Response:
-        return httpx.post(
-            f"{service.url}/v1/intents", json=WORDS, headers={KEY: key}, timeout=30, trust_env=False
-        )
+        return httpx.post(f"{service.url}/v1/intents", json=WORDS, headers={KEY: key}, timeout=30, trust_env=False)
 
     with ScriptedService(tmp_path) as before:
         first = sent(before, "answered")
-        monkeypatch.setattr(KeptAnswers, "keep", lambda *_: None)  # as if it ended here
+        monkeypatch.setattr(IdempotencyStore, "keep", lambda *_: None)  # as if it ended here
         sent(before, "cut off")
         monkeypatch.undo()
     with ScriptedService(tmp_path) as after:

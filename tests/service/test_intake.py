@@ -101,9 +101,7 @@ def test_what_is_read_whole_reaches_the_app(service):
 
 def test_a_service_that_stops_answers_those_that_look_and_nobody_else(tmp_path):
     with ScriptedService(tmp_path) as service:
-        service.do(
-            service.server.intake.stop, 25
-        )  # it takes no requests, and does not end before it has answered
+        service.do(service.server.intake.stop, 25)  # it takes no requests, and does not end before it has answered
         for path in (INFERENCE, CONTROL, "/v1/plans/x:apply"):
             got = asked(service.url, request(path, body=b"{}"))
             assert (got.status, said(got)[1]) == (503, "stopping")

@@ -142,9 +142,7 @@ def test_an_intent_that_is_not_there_is_named(asked, path):
 
 @rows("version", ["0", "x", "99999999999999999999"])
 def test_a_version_that_is_none_is_refused(asked, version):
-    problem(
-        asked.get(f"/v1/intents/{created(asked)['id']}", params={"version": version}), 422, "invalid_request"
-    )
+    problem(asked.get(f"/v1/intents/{created(asked)['id']}", params={"version": version}), 422, "invalid_request")
 
 
 @rows("text", ["", "what is the weather", "\ud800"])

@@ -51,9 +51,7 @@ def act(admin: httpx.Client, operator: httpx.Client, told: Answers) -> None:
         turn += 1
         told.intents.append(operator.post("/v1/intents", json={"text": "as cheap as possible"}).json()["id"])
         told.keys.append(
-            admin.post("/v1/keys", json={"name": f"k-{uuid.uuid4().hex[:8]}", "role": "viewer"}).json()[
-                "prefix"
-            ]
+            admin.post("/v1/keys", json={"name": f"k-{uuid.uuid4().hex[:8]}", "role": "viewer"}).json()["prefix"]
         )
         text = f"run it with tp={1 + turn % 2} and pp=1"
         answer = operator.post("/v1/plans", json={"text": text})

@@ -46,9 +46,7 @@ def test_filters_hold(http):
     assert [one["applied_by"] is not None for one in plans] == [False, True]
     assert http.get("/v1/plans", params={"model": "other"}).json() == {"next": None, "plans": []}
     assert http.get("/v1/operations", params={"done": False}).json()["operations"] == []
-    assert (
-        len(http.get("/v1/operations", params={"done": True, "model": "counting"}).json()["operations"]) == 1
-    )
+    assert len(http.get("/v1/operations", params={"done": True, "model": "counting"}).json()["operations"]) == 1
 
 
 @rows("wrong", [{"limit": 0}, {"limit": 201}, {"after": "yesterday"}, {"after": ""}, {"colour": "red"}])

@@ -11,9 +11,7 @@ from tests.rows import rows
 
 
 def record(message: str, *arguments: object, **facts: object) -> logging.LogRecord:
-    return logging.LogRecord(
-        "service.x", logging.WARNING, "x.py", 1, message, arguments, **{"exc_info": None, **facts}
-    )
+    return logging.LogRecord("service.x", logging.WARNING, "x.py", 1, message, arguments, **{"exc_info": None, **facts})
 
 
 @pytest.fixture

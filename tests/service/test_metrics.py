@@ -16,9 +16,7 @@ def test_prefix_cache_counters_rise_by_what_came_since_and_go_on_when_the_engine
     metrics, found = Metrics("counting"), []
     for queries, hits in ((100, 0), (250, 64), (250, 64), (30, 8)):
         told = samples(metrics, EngineStats(0, 0, 8, 8, prefix_cache_queries=queries, prefix_cache_hits=hits))
-        found.append(
-            (told["intentctl_prefix_cache_queries_total"], told["intentctl_prefix_cache_hits_total"])
-        )
+        found.append((told["intentctl_prefix_cache_queries_total"], told["intentctl_prefix_cache_hits_total"]))
 
     assert found == [(100, 0), (250, 64), (250, 64), (280, 72)]
 

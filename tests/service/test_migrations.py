@@ -53,8 +53,7 @@ def rows(url: str) -> dict[str, list[dict[str, object]]]:
     with raw(url) as engine, engine.connect() as connection:
         names = set(inspect(connection).get_table_names()) - {"alembic_version"}
         return {
-            name: [dict(row) for row in connection.execute(text(f"SELECT * FROM {name}")).mappings()]
-            for name in names
+            name: [dict(row) for row in connection.execute(text(f"SELECT * FROM {name}")).mappings()] for name in names
         }
 
 
@@ -127,9 +126,7 @@ def test_the_dumps_of_both_databases_are_of_the_same_versions():
         (TARGET, 9.5, False),  # and ended at 9
     ],
 )
-def test_the_generation_that_a_switch_made_is_known_by_its_topology_and_time(
-    tmp_path, database, topology, at_s, made
-):
+def test_the_generation_that_a_switch_made_is_known_by_its_topology_and_time(tmp_path, database, topology, at_s, made):
     make_old(database, "last")
     with raw(database) as engine, engine.begin() as connection:
         connection.execute(

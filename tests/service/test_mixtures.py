@@ -38,9 +38,7 @@ def planned(deployment, text, folder):
     intent = usecases.translate(text, deployment, None, now)
     situation = usecases.Situation(deployment.model().start, generation=1)
     profiles = load_profiles(deployment, deployment.model(), folder)
-    return usecases.plan(
-        intent, deployment, deployment.model(), situation, profiles, When(now=now.isoformat())
-    )
+    return usecases.plan(intent, deployment, deployment.model(), situation, profiles, When(now=now.isoformat()))
 
 
 @rows("engine", ["", "engine: torch\n", "engine: vllm\n"])

@@ -59,9 +59,7 @@ def test_every_model_has_devices_of_its_own(tmp_path, first, second, shares):
         (", devices: [0, 1]", ", torch: {standby: -1}", "", r":10: models\[1\].torch.standby"),
     ],
 )  # fmt: skip
-def test_devices_and_names_that_do_not_go_together_are_refused_with_their_place(
-    tmp_path, first, second, rest, words
-):
+def test_devices_and_names_that_do_not_go_together_are_refused_with_their_place(tmp_path, first, second, rest, words):
     assert re.search(words, refused(tmp_path, two(first, second, rest)))
 
 
@@ -71,7 +69,9 @@ def test_a_model_twice_is_refused(tmp_path):
 
 
 def test_what_a_model_says_of_engine_and_load_goes_before_what_holds_for_all(tmp_path):
-    second = ", torch: {standby: 3}, workload: {always: {rate_rps: 9, input_tokens: 1, output_tokens: 1, concurrency: 1}}"
+    second = (
+        ", torch: {standby: 3}, workload: {always: {rate_rps: 9, input_tokens: 1, output_tokens: 1, concurrency: 1}}"
+    )
     rest = "torch: {standby: 2}\nswitch: {cut_timeout_s: 5}\n"
     one, other = read(tmp_path, two(", devices: [0, 1]", second, rest)).models
 
@@ -135,9 +135,7 @@ def test_goals_of_other_models_are_neither_weighed_nor_left_out(tmp_path):
     now = usecases.clock("2026-01-05T11:00", deployment)
     intent = usecases.translate("run other with tp=2; run counting with tp=1 pp=1", deployment, None, now)
     model = deployment.model("other")
-    plan = usecases.plan(
-        intent, deployment, model, usecases.Situation(None, 0), {"CPU": fit_cpu(SAMPLES)}, When()
-    )
+    plan = usecases.plan(intent, deployment, model, usecases.Situation(None, 0), {"CPU": fit_cpu(SAMPLES)}, When())
     assert plan.left_out == ()
     assert [margin.goal for margin in plan.margins if margin.goal[:2] in {"tp", "pp"}] == ["tp == 2"]
 
@@ -163,9 +161,7 @@ def test_each_model_is_seen_asked_and_measured_by_its_name(http):
 
     asked = {"model": "other", "prompt": "abc", "max_tokens": 5}
     assert http.post("/openai/v1/completions", json=asked).status_code == 200
-    assert (
-        "'counting' and 'other' are" in http.post("/openai/v1/completions", json={**asked, "model": "x"}).text
-    )
+    assert "'counting' and 'other' are" in http.post("/openai/v1/completions", json={**asked, "model": "x"}).text
     text = http.get("/metrics").text
     assert 'intentctl_requests_total{finish="length",model_name="other",tenant=""} 1.0' in text
     assert 'intentctl_requests_total{finish="length",model_name="counting",tenant=""} 0.0' in text

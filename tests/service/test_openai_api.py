@@ -91,9 +91,7 @@ async def test_chat_streams_deltas(client):
 
 async def test_prompts_may_be_token_ids_and_a_list_of_one(client):
     for prompt in ([66, 67], ["ab"], [[66, 67]]):
-        assert (await client.completions.create(model="counting", prompt=prompt, max_tokens=2)).choices[
-            0
-        ].text == "ab"
+        assert (await client.completions.create(model="counting", prompt=prompt, max_tokens=2)).choices[0].text == "ab"
 
 
 @pytest.mark.slow
@@ -140,9 +138,7 @@ async def test_an_unknown_model_names_the_one_that_is_served(client):
 @pytest.mark.slow
 async def test_an_engine_that_ends_breaks_its_streams_with_a_clear_error(service):
     async with client_of(service) as client:
-        begun = await client.completions.create(
-            model="counting", prompt="abc", max_tokens=12_000, stream=True
-        )
+        begun = await client.completions.create(model="counting", prompt="abc", max_tokens=12_000, stream=True)
         await anext(aiter(begun))
         service.do(service.engine.hold)
         asking = asyncio.create_task(streamed(client, prompt="abc", max_tokens=100))
@@ -186,9 +182,7 @@ async def test_one_prompt_of_several_that_is_too_long_refuses_them_all(client, s
 
 @pytest.mark.slow
 async def test_leaving_a_stream_of_several_ends_them_all(client, shared):
-    chunks = await client.completions.create(
-        model="counting", prompt="abc", n=3, max_tokens=3000, stream=True
-    )
+    chunks = await client.completions.create(model="counting", prompt="abc", n=3, max_tokens=3000, stream=True)
     await anext(aiter(chunks))
     assert len(shared.engine.requests) == 3
     await chunks.close()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from runtime.engine import Finish
 from runtime.stream import Delta, Usage
 from service.openai_calls import CallReader
-from service.openai_chunks import Answer, Choice, Labels, error_chunk
+from service.openai_chunks import Choice, CompletionWriter, Labels, error_chunk
 from tests.rows import rows
 
 TEXT = st.text(max_size=12)
@@ -18,11 +18,11 @@ def delta(text="7", *, index=0, finish=None, token_id=5, alternatives=(), usage=
 
 def answer(
     kind="text_completion", *, logprobs=False, include_usage=False, choices=1, prompts=1, calls=False
-) -> Answer:
+) -> CompletionWriter:
     labels = Labels(lambda token_id: b"\xe2\x82" if token_id == 8 else f"<{token_id}>".encode())
     made = [Choice(index, CallReader() if calls else None) for index in range(choices)]
     labelled = labels if logprobs else None
-    return Answer("cmpl-1", kind, 'a "model"', 1700000000, made, prompts, labelled, include_usage)
+    return CompletionWriter("cmpl-1", kind, 'a "model"', 1700000000, made, prompts, labelled, include_usage)
 
 
 def parsed(event: bytes) -> dict:

@@ -189,9 +189,7 @@ async def test_langchain_invokes_and_streams_asynchronously(model, service):
 )
 def test_langchain_has_structured_output(model, service, method, text):
     say(service, text)
-    assert model.with_structured_output(Place, method=method).invoke("where?") == Place(
-        city="Bern", country="CH"
-    )
+    assert model.with_structured_output(Place, method=method).invoke("where?") == Place(city="Bern", country="CH")
 
 
 def test_langchain_calls_tools(model, service):

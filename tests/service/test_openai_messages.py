@@ -38,6 +38,4 @@ def test_arguments_of_a_call_are_an_object_where_they_are_json(written, argument
     found = rendered(role="assistant", content=None, tool_calls=[call])
 
     assert found["content"] == ""
-    assert found["tool_calls"] == [
-        {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    ]
+    assert found["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]

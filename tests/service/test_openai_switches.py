@@ -127,9 +127,7 @@ async def test_calls_come_whole_out_of_a_stream():
 
 
 async def test_one_call_where_only_one_may_be_made():
-    chunks = await chunks_of(
-        "/chat/completions", CHAT | {"tools": [TOOL], "parallel_tool_calls": False}, None
-    )
+    chunks = await chunks_of("/chat/completions", CHAT | {"tools": [TOOL], "parallel_tool_calls": False}, None)
     calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
 
     assert {call["index"] for call in calls} == {0}

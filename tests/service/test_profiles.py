@@ -32,9 +32,7 @@ def measured(monkeypatch):
 
 
 def test_shipped_kinds_have_their_profile_and_another_name_may_be_given(tmp_path):
-    text = DEPLOYMENT.replace("kind: CPU", "kind: Big").replace(
-        "limits: {", "profiles: {Big: a100-80gb}\nlimits: {"
-    )
+    text = DEPLOYMENT.replace("kind: CPU", "kind: Big").replace("limits: {", "profiles: {Big: a100-80gb}\nlimits: {")
     found = profiles_of(read(tmp_path, text), tmp_path)
 
     assert found["Big"].kind == "Big"
@@ -43,9 +41,7 @@ def test_shipped_kinds_have_their_profile_and_another_name_may_be_given(tmp_path
 
 def with_profile(folder, name, kind="CPU"):
     text = DEPLOYMENT.replace("kind: CPU", f"kind: {kind}")
-    return load(
-        write_deployment(folder, text.replace("limits: {", f"profiles: {{{kind}: {name}}}\nlimits: {{"))
-    )
+    return load(write_deployment(folder, text.replace("limits: {", f"profiles: {{{kind}: {name}}}\nlimits: {{")))
 
 
 def test_a_profile_may_be_a_file_beside_the_deployment(tmp_path, measured):
@@ -62,9 +58,7 @@ def test_a_profile_may_be_a_file_beside_the_deployment(tmp_path, measured):
 def test_a_profile_file_that_cannot_be_used_is_named_with_the_deployment(tmp_path, kind):
     folder = tmp_path / kind
     deployment = with_profile(folder, "mine.yaml", kind)
-    with pytest.raises(
-        DeploymentError, match=rf"deployment\.yaml: profiles\.{kind}: .*mine\.yaml cannot be read"
-    ):
+    with pytest.raises(DeploymentError, match=rf"deployment\.yaml: profiles\.{kind}: .*mine\.yaml cannot be read"):
         profiles_of(deployment, folder)
 
     (folder / "mine.yaml").write_text(yaml.safe_dump({**shipped("L4").to_mapping(), "kv_share": 1.2}))
@@ -72,9 +66,7 @@ def test_a_profile_file_that_cannot_be_used_is_named_with_the_deployment(tmp_pat
         profiles_of(deployment, folder)
 
 
-def test_the_cpu_is_measured_once_and_anew_for_another_model_or_where_what_was_kept_cannot_be_read(
-    tmp_path, measured
-):
+def test_the_cpu_is_measured_once_and_anew_for_another_model_or_where_what_was_kept_cannot_be_read(tmp_path, measured):
     deployment, kept = read(tmp_path), tmp_path / "data"
     first = profiles_of(deployment, kept)
     assert profiles_of(deployment, kept) == first

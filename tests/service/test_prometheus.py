@@ -19,8 +19,7 @@ from tests.service.scripted import KEYS, ScriptedService
 pytestmark = pytest.mark.slow
 
 ALERTS = {
-    rule["alert"]: rule["expr"]
-    for rule in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
+    rule["alert"]: rule["expr"] for rule in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
 }
 NOTHING_THERE = {
     "vLLM: KV cache in use": "the scripted engine is no vLLM",

@@ -76,9 +76,7 @@ def test_what_the_last_switch_committed_serves_again(store, deployment):
         ("nonsense", "", "", "cannot read stage"),
     ],
 )
-def test_what_the_file_no_longer_allows_gives_way_to_its_start(
-    store, tmp_path, caplog, topology, old, new, why
-):
+def test_what_the_file_no_longer_allows_gives_way_to_its_start(store, tmp_path, caplog, topology, old, new, why):
     caplog.clear()
     changed = read(tmp_path, DEPLOYMENT.replace(old, new))
     committed(store, topology)

@@ -42,9 +42,7 @@ def test_words_that_say_nothing_are_an_intent_with_a_finding(asked, text):
 
 @rows("now", ["noon", "2026-13-01", ""])
 def test_a_clock_that_is_none_is_a_problem_that_shows_the_form(asked, now):
-    document = problem(
-        asked.post("/v1/intents:translate", json={"text": TEXT, "now": now}), 422, "invalid_request"
-    )
+    document = problem(asked.post("/v1/intents:translate", json={"text": TEXT, "now": now}), 422, "invalid_request")
 
     assert document["errors"][0]["pointer"] == "/now"
     assert "2026-01-05T09:30+08:00" in document["detail"]

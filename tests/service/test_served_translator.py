@@ -59,7 +59,5 @@ def test_a_model_that_speaks_no_language_is_refused_by_name(tmp_path):
     file = write_deployment(tmp_path, SERVED)
     config = tmp_path / "counting" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"speaks_language": False}))
-    with pytest.raises(
-        DeploymentError, match=r"llm.served: counting speaks no language, as its config.json says"
-    ):
+    with pytest.raises(DeploymentError, match=r"llm.served: counting speaks no language, as its config.json says"):
         load(file)

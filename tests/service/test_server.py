@@ -141,9 +141,7 @@ def test_a_switch_under_way_may_end_first(tmp_path):
         operation = applied(service)
         service.stop()
         assert until_stopping(service.url).status == 503
-        assert (
-            "result" not in asked(service.url, request(f"/v1/operations/{operation}", method="GET")).document
-        )
+        assert "result" not in asked(service.url, request(f"/v1/operations/{operation}", method="GET")).document
         service.do(service.engine.answer)
         service.ended()
         assert str(service.engine.topology) != str(service.parts.deployment.model().start)

@@ -4,14 +4,14 @@ import httpx
 import pytest
 
 from service.documents.problems import Code
-from service.undo import Known, undoable
+from service.undo import OperationFacts, undoable
 from tests.rows import rows
 from tests.service.asking import apply, end_of, problem, switched
 from tests.service.examples import operation, plan
 from tests.service.scripted import served
 
 DONE = operation(end_s=9.0)
-KNOWN = Known(plan(), led_to=5, runs=5, under_way=None)
+KNOWN = OperationFacts(plan(), led_to=5, runs=5, under_way=None)
 
 
 def refused(http: httpx.Client, operation_id: str) -> str:
@@ -62,10 +62,10 @@ def test_what_a_restart_took_away_is_said_with_the_way_that_is_left(tmp_path):
     [
         (operation(), KNOWN, "", "has not ended"),
         (operation().failed(Code.INTERNAL, "a bug"), KNOWN, "", "has ended as internal and changed nothing"),
-        (DONE, Known(plan(), 5, 5, "op-2"), "", "operation op-2 is switching"),
-        (DONE, Known(plan().model_copy(update={"now": None}), 5, 5, None), "", "nothing ran before"),
-        (DONE, Known(plan(), 5, 6, None), "", "led to generation 5, but 6 runs now"),
-        (DONE, Known(plan(), None, 6, None), "", "a generation that was not kept"),
+        (DONE, OperationFacts(plan(), 5, 5, "op-2"), "", "operation op-2 is switching"),
+        (DONE, OperationFacts(plan().model_copy(update={"now": None}), 5, 5, None), "", "nothing ran before"),
+        (DONE, OperationFacts(plan(), 5, 6, None), "", "led to generation 5, but 6 runs now"),
+        (DONE, OperationFacts(plan(), None, 6, None), "", "a generation that was not kept"),
         (DONE, KNOWN, "device 1 is gone", "may not run: device 1 is gone"),
     ],
 )

@@ -39,9 +39,7 @@ def made(deployment, text, *, hour=12, **when):
     now = MONDAY + timedelta(hours=hour)
     intent = usecases.translate(text, deployment, None, now)
     situation = usecases.Situation(deployment.model().start, generation=4)
-    return usecases.plan(
-        intent, deployment, deployment.model(), situation, PROFILES, When(now=now.isoformat(), **when)
-    )
+    return usecases.plan(intent, deployment, deployment.model(), situation, PROFILES, When(now=now.isoformat(), **when))
 
 
 @rows(("hour", "in_force"), [(12, "peak"), (3, "always")])

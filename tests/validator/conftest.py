@@ -8,7 +8,7 @@ from intent.models import Goal, Intent, RecurringWindow, TranslatorInfo
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from tests.validator.goals import CATALOGUE
-from validator.models import Site, Speed, Words
+from validator.models import MessageWords, Site, Speed
 from validator.validate import validate
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -18,16 +18,14 @@ COUNTING = ModelSpec("counting", "Qwen3ForCausalLM", 8, 128, 384, 8, 4, 32, 98, 
 LLAMA = ModelSpec("llama-3-70b", "LlamaForCausalLM", 80, 8192, 28_672, 64, 8, 128, 128_256, 8192)
 
 
-def node(
-    name: str, kind: str, first: int, count: int, memory_gb: int = 80, usd_per_hour: float = 0.0
-) -> Node:
+def node(name: str, kind: str, first: int, count: int, memory_gb: int = 80, usd_per_hour: float = 0.0) -> Node:
     gpus = tuple(Gpu(n, kind, memory_gb * 10**9, usd_per_hour) for n in range(first, first + count))
     return Node(name, gpus, Link("nvlink", 3e11, 1e-5))
 
 
 @pytest.fixture(scope="session")
-def en() -> Words:
-    return Words("en")
+def en() -> MessageWords:
+    return MessageWords("en")
 
 
 @pytest.fixture(scope="session")

@@ -77,9 +77,7 @@ percents = st.integers(1, 99).map(float)
 
 
 @st.composite
-def recurring(
-    draw: DrawFn, ends: SearchStrategy[tuple[str, str]], tz: SearchStrategy[str]
-) -> RecurringWindow:
+def recurring(draw: DrawFn, ends: SearchStrategy[tuple[str, str]], tz: SearchStrategy[str]) -> RecurringWindow:
     """Hours on days of the week, days in their order."""
     days = draw(st.sets(st.sampled_from(DAYS), min_size=1))
     return RecurringWindow(tuple(day for day in DAYS if day in days), *draw(ends), draw(tz))

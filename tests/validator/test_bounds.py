@@ -2,7 +2,7 @@ import math
 
 from intent.models import Config, FromNowWindow, Objective, ReconfigRule, Relative, TenantException
 from tests.rows import rows
-from validator.models import Words
+from validator.models import MessageWords
 from validator.values import check_bounds
 
 FIRST = Config("tp", "==", 1, "y")
@@ -50,7 +50,7 @@ def bound(metric, value, unit, op="<=", **said):
 )
 @rows("language", ["en", "zh"])
 def test_an_impossible_value_is_found_at_its_place(goal, code, slot, language):
-    (finding,) = check_bounds([FIRST, goal], Words(language))
+    (finding,) = check_bounds([FIRST, goal], MessageWords(language))
     assert (finding.code, finding.pointer, finding.evidence) == (code, f"/goals/1/{slot}", "x")
 
 

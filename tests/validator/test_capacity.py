@@ -80,10 +80,7 @@ def test_only_the_experts_that_a_token_uses_bound_what_is_possible(big, en):
 
 def test_devices_without_a_known_speed_may_do_anything(big, en):
     unknown = replace(big, speeds={"A100": big.speeds["A100"]})
-    assert (
-        list(check_capacity([tpot(0.0002), bound("throughput_tok", ">=", 1e9, "tokens/s")], unknown, en))
-        == []
-    )
+    assert list(check_capacity([tpot(0.0002), bound("throughput_tok", ">=", 1e9, "tokens/s")], unknown, en)) == []
 
 
 GPUS = st.builds(
@@ -100,7 +97,5 @@ GPUS = st.builds(
 def test_the_cheapest_devices_are_those_of_trying_every_set(gpus, need_gb):
     gains = [round(-(-gpu.memory_bytes * 0.9 // 1e9)) for gpu in gpus]
     sets = (some for size in range(len(gpus) + 1) for some in combinations(range(len(gpus)), size))
-    prices = [
-        sum(gpus[n].usd_per_hour for n in some) for some in sets if sum(gains[n] for n in some) >= need_gb
-    ]
+    prices = [sum(gpus[n].usd_per_hour for n in some) for some in sets if sum(gains[n] for n in some) >= need_gb]
     assert cheapest_usd_h(tuple(gpus), need_gb * 10**9) == min(prices, default=0.0)

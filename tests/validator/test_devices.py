@@ -5,7 +5,7 @@ from intent.models import Config, Objective
 from runtime.capabilities import Limits
 from tests.rows import rows
 from validator.consistency import asked_for, check_devices
-from validator.models import Words
+from validator.models import MessageWords
 
 TP, PP = Config("tp", "==", 2, "x"), Config("pp", "==", 4, "x")
 REPLICAS = Config("replicas", "==", 2, "x")
@@ -58,7 +58,7 @@ def test_hundreds_of_wishes_for_one_time_are_one(site):
 
 @rows("language", ["en", "zh"])
 def test_more_devices_than_there_are_is_found_at_the_last(site, language):
-    (finding,) = check_devices({3: replace(TP, value=4), 7: PP}, site, Words(language))
+    (finding,) = check_devices({3: replace(TP, value=4), 7: PP}, site, MessageWords(language))
     assert (finding.code, finding.pointer) == ("too_few_devices", "/goals/7/value")
     assert "16" in finding.message
     assert finding.suggestion

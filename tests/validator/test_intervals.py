@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import Config, Objective, Placement, RecurringWindow
-from validator.intervals import Interval, covers, hard, interval, satisfies, together
+from validator.intervals import ValueInterval, covers, hard, interval, satisfies, together
 
 
 def bound(value=2.0, **said):
@@ -12,9 +12,9 @@ def bound(value=2.0, **said):
 
 
 def test_a_bound_allows_one_side_and_a_wish_everything():
-    assert interval(bound()) == Interval(-math.inf, 2.0)
-    assert interval(Config("tp", "==", 2, "x")) == Interval(2, 2)
-    assert interval(Objective("cost", "minimize", "x")) == Interval(-math.inf, math.inf)
+    assert interval(bound()) == ValueInterval(-math.inf, 2.0)
+    assert interval(Config("tp", "==", 2, "x")) == ValueInterval(2, 2)
+    assert interval(Objective("cost", "minimize", "x")) == ValueInterval(-math.inf, math.inf)
 
 
 def test_costs_compare_by_the_hour():

@@ -4,7 +4,7 @@ from intent.models import Config, Objective, Placement
 from runtime.models import Cluster, Gpu, Link, Node
 from tests.rows import rows
 from validator.feasibility import check_inventory
-from validator.models import Words
+from validator.models import MessageWords
 
 
 def cluster(*counts, kind="CPU"):
@@ -34,7 +34,7 @@ def found(site, en, *goals):
 )
 @rows("language", ["en", "zh"])
 def test_a_setting_that_cannot_be_is_found(goal, code, language, site):
-    (finding,) = check_inventory([goal], site, Words(language))
+    (finding,) = check_inventory([goal], site, MessageWords(language))
     assert (finding.code, finding.pointer) == (code, "/goals/0/value")
     assert finding.suggestion
 
@@ -65,9 +65,7 @@ def test_the_message_says_what_there_is_and_what_could_be(site, en):
 
 
 def test_a_workload_that_is_kept_off_every_device_is_found(site, en):
-    assert found(site, en, Placement("forbid", "node:local", "x", "batch")) == [
-        ("no_device_left", "/goals/0/selector")
-    ]
+    assert found(site, en, Placement("forbid", "node:local", "x", "batch")) == [("no_device_left", "/goals/0/selector")]
 
 
 def test_tp_stays_on_devices_of_one_kind_on_one_node(site, en):
@@ -86,7 +84,5 @@ def test_tp_divides_the_kv_heads_and_not_only_the_heads(site, en):
 
 
 def test_a_setting_counts_for_every_model_unless_one_is_named(two_models, en):
-    assert found(two_models, en, Config("pp", "==", 3, "x")) == [
-        ("more_stages_than_layers", "/goals/0/value")
-    ]
+    assert found(two_models, en, Config("pp", "==", 3, "x")) == [("more_stages_than_layers", "/goals/0/value")]
     assert found(two_models, en, Config("pp", "==", 3, "x", model="counting")) == []

@@ -26,14 +26,14 @@ from intent.translate import translate
 from tests.rows import rows
 from tests.validator.goals import CATALOGUE, any_goals
 from tests.validator.intent_schema import json_schema, written
-from validator.models import Words
+from validator.models import MessageWords
 from validator.schema import check, domain_schema, errors
 
 INTENT = Intent(text="x", language="en", goals=(), translator=TranslatorInfo(name="rules"))
 
 
 def violations(*goals):
-    return [finding.pointer for finding in check(replace(INTENT, goals=goals), Words("en"))]
+    return [finding.pointer for finding in check(replace(INTENT, goals=goals), MessageWords("en"))]
 
 
 def ttft(**said):
@@ -64,7 +64,7 @@ def test_a_metric_has_its_units_and_no_other(metric, unit):
 
 @rows("text", ["keep P99 TTFT < 2s at peak", "run it with tp=2", "hello", ""])
 def test_what_the_translator_gives_has_the_form(text):
-    assert list(check(translate(text, CATALOGUE), Words("en"))) == []
+    assert list(check(translate(text, CATALOGUE), MessageWords("en"))) == []
 
 
 @rows(
@@ -98,13 +98,13 @@ def test_a_wrong_goal_is_named_by_its_place(goal, pointer):
 
 def test_a_pointer_escapes_what_json_pointers_escape():
     windows = {"a/b~c": RecurringWindow((), "09:00", "17:00", "UTC")}
-    (finding,) = check(replace(INTENT, windows=windows), Words("en"))
+    (finding,) = check(replace(INTENT, windows=windows), MessageWords("en"))
     assert finding.pointer == "/windows/a~1b~0c"
 
 
 @rows(("language", "phrase"), [("en", "is not one of"), ("zh", "不在")])
 def test_what_is_wrong_is_said_in_the_operators_language(language, phrase):
-    (finding,) = check(replace(INTENT, goals=(Config("vp", "==", 2, "y"),)), Words(language))
+    (finding,) = check(replace(INTENT, goals=(Config("vp", "==", 2, "y"),)), MessageWords(language))
     assert finding.pointer == "/goals/0/key"
     assert '"vp"' in finding.message
     assert phrase in finding.message

@@ -18,7 +18,7 @@ from intent.translate import translate
 from runtime.capabilities import Limits
 from tests.rows import rows
 from tests.validator.goals import CATALOGUE, any_goals, goal_sets
-from validator.models import Words
+from validator.models import MessageWords
 from validator.schema import check
 from validator.validate import validate
 
@@ -126,14 +126,12 @@ LANGUAGES = st.sampled_from(["en", "zh"])
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(any_goals(), min_size=1, max_size=5), LANGUAGES, st.booleans())
-def test_nothing_that_has_the_form_makes_it_raise_and_twice_is_once(
-    intent_of, site, big, goals, language, large
-):
+def test_nothing_that_has_the_form_makes_it_raise_and_twice_is_once(intent_of, site, big, goals, language, large):
     where = big if large else site
     once = validate(intent_of(*goals, language=language), where)
     assert validate(once, where) == once
     assert once.questions or once.outcome is not Outcome.CLARIFY
-    assert not list(check(once, Words("en"))) or once.outcome is Outcome.OUT_OF_SCOPE
+    assert not list(check(once, MessageWords("en"))) or once.outcome is Outcome.OUT_OF_SCOPE
 
 
 PEAK_TP, NIGHT_PP = replace(TP, window="peak"), Config("pp", "==", 2, "x", window="overnight")

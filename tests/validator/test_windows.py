@@ -1,6 +1,6 @@
 from intent.models import Config, DatedWindow, FromNowWindow, RecurringWindow
 from tests.rows import rows
-from validator.models import Words
+from validator.models import MessageWords
 from validator.values import check_windows
 
 
@@ -22,7 +22,7 @@ def weekly(tz):
 @rows("language", ["en", "zh"])
 def test_a_window_that_can_never_be_is_found_at_its_place(window, code, slot, language, site):
     (finding,) = check_windows(
-        [Config("tp", "==", 1, "y"), Config("tp", "==", 2, "x", window)], site, Words(language)
+        [Config("tp", "==", 1, "y"), Config("tp", "==", 2, "x", window)], site, MessageWords(language)
     )
     assert (finding.code, finding.pointer) == (code, f"/goals/1/{slot}")
 

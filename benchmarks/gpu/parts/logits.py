@@ -76,9 +76,7 @@ def _ranks(folder: Path, machine: Machine, sizes: Logits) -> Iterator[str]:
     name = str(folder)
     command = [sys.executable, "-m", "benchmarks.gpu.random_ranks", name, name, machine.kind, chunks]
     left = list(SHAPES)
-    with subprocess.Popen(
-        [*command, precisions, *SHAPES], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as ranks:
+    with subprocess.Popen([*command, precisions, *SHAPES], cwd=ROOT, stdout=subprocess.PIPE, text=True) as ranks:
         assert ranks.stdout is not None, "it was asked for"
         for line in ranks.stdout:
             if (shape := line.strip()) in left:

@@ -21,7 +21,7 @@ from benchmarks.provenance import ROOT
 from benchmarks.strategy import running
 from intentctl.profile import Subject as Fitted
 from intentctl.profile import report
-from intentctl.steps import GAPS, PREFILLS, Design, Point, Readings, Room, read, reading_of
+from intentctl.steps import GAPS, PREFILLS, Design, Point, Readings, RequestLimits, read, reading_of
 from intentctl.streams import Recording
 from runtime.engine import SamplingParams
 from runtime.errors import RuntimeFault
@@ -75,7 +75,7 @@ async def _measured(subject: Subject, sizes: Sizes, rows: Rows) -> Readings:
         subject.topology("1x1"),
         Tokenizer.load(subject.checkpoint),
     ) as (_, router):
-        room = Room(subject.spec.max_position_embeddings, demand.streams * demand.tokens)
+        room = RequestLimits(subject.spec.max_position_embeddings, demand.streams * demand.tokens)
         bench = Bench(router, subject.spec.vocab_size, demand.tokens)
         rounds = Counter[Point]()
 
@@ -91,7 +91,7 @@ async def _measured(subject: Subject, sizes: Sizes, rows: Rows) -> Readings:
 
 
 def demand_of(design: Design) -> Demand:
-    """Room for the largest point."""
+    """RequestLimits for the largest point."""
     streams = max(design.batches)
     longest = max(*design.input_tokens, *design.contexts)
     return Demand(streams, longest + 2 * GAPS + MARGIN_TOKENS * streams)
@@ -113,9 +113,7 @@ class Bench:
                 await self._listen(recording, 1)
             return recordings
         recordings = [self._made(point) for _ in range(point.sequences)]
-        tasks = [
-            asyncio.create_task(self._listen(one, self._most_tokens - point.tokens)) for one in recordings
-        ]
+        tasks = [asyncio.create_task(self._listen(one, self._most_tokens - point.tokens)) for one in recordings]
         while not (are_enough(recordings) or all(task.done() for task in tasks)):  # noqa: ASYNC110 - see below
             await asyncio.sleep(POLL_S)  # polled, so that stamping a token costs nothing more
         for task in tasks:

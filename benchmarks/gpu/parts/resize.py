@@ -12,7 +12,7 @@ from benchmarks.gpu.room import standing_bytes, too_little
 from benchmarks.gpu.rows import Row, Rows
 from benchmarks.gpu.shapes import folder_of, spec_of
 from benchmarks.gpu.sizes import SIZES, Resize
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.models import Topology
 from runtime.notation import parse_topology
 
@@ -28,9 +28,7 @@ def run(machine: Machine, rows: Rows) -> None:
 
 
 async def _resized(machine: Machine, sizes: Resize, rows: Rows) -> None:
-    changes = [
-        f"{number}: {way}" for number in range(1, sizes.rounds + 1) for way in ("give back", "take again")
-    ]
+    changes = [f"{number}: {way}" for number in range(1, sizes.rounds + 1) for way in ("give back", "take again")]
     rows.plan([*changes, "tokens"])
     topology = parse_topology("1x1", machine.cluster, sizes.shape["num_hidden_layers"], "fp32")
     if reason := too_little(SIZES[machine.device].limits(machine), needed_bytes(sizes, topology)):
@@ -59,11 +57,11 @@ def needed_bytes(sizes: Resize, topology: Topology) -> int:
     return standing_bytes(spec_of(sizes.shape, "resize"), [topology], *pool)
 
 
-async def _begin(heard: Heard, sizes: Resize, name: str, count: int) -> list[Request]:
+async def _begin(heard: Heard, sizes: Resize, name: str, count: int) -> list[GenerationRequest]:
     """Streams that speak; the same whatever their name."""
     vocabulary = sizes.shape["vocab_size"]
     requests = [
-        Request(
+        GenerationRequest(
             f"{name}-{number}",
             tuple((11 * at + 31 * number) % vocabulary for at in range(sizes.prompt)),
             SamplingParams(sizes.output),
@@ -136,7 +134,7 @@ def _gaps(found: Sequence[float]) -> Row | None:
     return {"median": statistics.median(found), "max": max(found), "samples": len(found)}
 
 
-def _same(heard: Heard, disturbed: Sequence[Request], calm: Sequence[Request]) -> Row:
+def _same(heard: Heard, disturbed: Sequence[GenerationRequest], calm: Sequence[GenerationRequest]) -> Row:
     """Whether streams said what they say when nothing happens."""
     pairs = [
         (heard.tokens[one.request_id], heard.tokens[other.request_id])

@@ -11,7 +11,7 @@ from benchmarks.gpu.room import standing_bytes, too_little
 from benchmarks.gpu.rows import Row, Rows
 from benchmarks.gpu.shapes import folder_of, spec_of
 from benchmarks.gpu.sizes import SIZES, Walk
-from runtime.engine import Request, SamplingParams, Token
+from runtime.engine import GenerationRequest, SamplingParams, Token
 from runtime.models import Topology
 from runtime.notation import parse_topology
 
@@ -100,15 +100,15 @@ def topologies(kind: str, num_layers: int) -> tuple[str, ...]:
     )
 
 
-def streams(sizes: Walk, number: int) -> Iterator[Request]:
+def streams(sizes: Walk, number: int) -> Iterator[GenerationRequest]:
     """The same for each switch, under other names; the epoch is that before the switch."""
     vocabulary = sizes.shape["vocab_size"]
     for stream, length in enumerate(sizes.prompts):
         prompt = tuple((7 * at + 31 * stream) % vocabulary for at in range(length))
-        yield Request(f"{stream}/{number}", prompt, SamplingParams(sizes.tokens), max(number, 1))
+        yield GenerationRequest(f"{stream}/{number}", prompt, SamplingParams(sizes.tokens), max(number, 1))
 
 
-def _both(heard: Heard, requests: list[Request]) -> Iterator[tuple[list[Token], list[Token]]]:
+def _both(heard: Heard, requests: list[GenerationRequest]) -> Iterator[tuple[list[Token], list[Token]]]:
     """What a stream said, and what it said when nothing was switched."""
     for request in requests:
         stream = request.request_id.partition("/")[0]

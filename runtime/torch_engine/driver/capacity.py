@@ -1,4 +1,6 @@
-"""How many KV blocks the driver has in circulation, over wishes and switches, and giving back the memory of the others.
+"""How many KV blocks the driver has in circulation, over wishes and switches.
+
+And giving back the memory of the others.
 
 Books first, memory after: a block is retired in the pool at once, then its pages are punched out slice by slice, beside
 steps where the device can. Retired blocks come back only while nothing is being punched, so no live block can lose its bytes.
@@ -17,9 +19,9 @@ from runtime.kv.pages import runs
 from runtime.kv.store import Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology, uniform
 from runtime.sync.stream import KvSize, StreamPlan, plan
-from runtime.torch_engine.driver.crew import Lineup, WorkerLostError
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Scheduler
+from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
 from runtime.torch_engine.models import Resized
 
 log = logging.getLogger(__name__)
@@ -65,7 +67,9 @@ class Capacity:
             pass
 
     def make_room(self, target: Topology) -> StreamPlan | None:
-        """Shrink the pool to what fits while ``target`` comes up beside what runs; ``give_back`` does the rest.
+        """Shrink the pool to what fits while ``target`` comes up beside what runs.
+
+        ``give_back`` does the rest.
 
         Where only one copy of the weights fits, to what fits while layers move one by one: how they do is returned.
 
@@ -108,47 +112,45 @@ class Capacity:
         async with self._turn:
             await self._punch()
 
-    async def gain(self, lineup: Lineup, layers: LayerRange | None = None) -> None:
-        """Have a lineup's devices hold its KV, of some layers or of all, before it is written to.
+    async def gain(self, ranks: Ranks, layers: LayerRange | None = None) -> None:
+        """Have a topology's devices hold its KV, of some layers or of all, before it is written to.
 
         Raises:
             SwitchError: one has not so much memory, or is lost.
         """
-        if not self._parts.crew.gains:
+        if not self._parts.workers.gains:
             return
         async with self._turn:
-            await self._parts.crew.muster(lineup.topology.devices)
+            await self._parts.workers.ensure(ranks.topology.devices)
             held = {*range(self._parts.shape.num_blocks)} - self._pool.retired
-            await self._gain(lineup, runs(held, held), layers)
+            await self._gain(ranks, runs(held, held), layers)
 
     async def warm(self, pieces: Mapping[int, Collection[Piece]], blocks: Collection[int]) -> None:
-        """Have memory behind what a switch will copy to first: a page fault while it copies would hold up a step.
+        """Have memory behind what a switch will copy to first.
+
+        A page fault while it copies would hold up a step.
 
         Raises:
             SwitchError: a worker is lost.
         """
-        if self._parts.crew.gains:
+        if self._parts.workers.gains:
             return  # it is there
         async with self._turn:
             held = {*blocks} - self._pool.retired
             await self._gain_pieces(pieces, runs(held, held))
 
-    async def _gain(
-        self, lineup: Lineup, blocks: list[tuple[int, int]], layers: LayerRange | None = None
-    ) -> None:
+    async def _gain(self, ranks: Ranks, blocks: list[tuple[int, int]], layers: LayerRange | None = None) -> None:
         wanted = {
-            device: [piece for piece in lineup.pieces(device) if layers is None or piece.layer in layers]
-            for device in lineup.topology.devices
+            device: [piece for piece in ranks.pieces(device) if layers is None or piece.layer in layers]
+            for device in ranks.topology.devices
         }
         await self._gain_pieces(wanted, blocks)
 
-    async def _gain_pieces(
-        self, wanted: Mapping[int, Collection[Piece]], blocks: list[tuple[int, int]]
-    ) -> None:
+    async def _gain_pieces(self, wanted: Mapping[int, Collection[Piece]], blocks: list[tuple[int, int]]) -> None:
         if not blocks:
             return
         try:
-            await self._parts.crew.gain(wanted, blocks)
+            await self._parts.workers.gain(wanted, blocks)
         except WorkerLostError as error:
             raise SwitchError(Reason.RANK_LOST, str(error)) from error
 
@@ -166,9 +168,7 @@ class Capacity:
         return self._settled(topology) >= max(1, self._scheduler.longest_blocks)
 
     def _settled(self, topology: Topology) -> int:
-        held = footprint.blocks(
-            topology, self._parts.model, self._parts.cluster, self._parts.settings.block_size
-        )
+        held = footprint.blocks(topology, self._parts.model, self._parts.cluster, self._parts.settings.block_size)
         return min(self._wanted, held - SCRATCH)
 
     async def _have(self, num_blocks: int) -> None:
@@ -183,7 +183,7 @@ class Capacity:
 
     async def _gain_back(self, num_blocks: int) -> None:
         """Have memory for retired blocks before they come back. Which do may change meanwhile."""
-        if not self._parts.crew.gains:
+        if not self._parts.workers.gains:
             return
         gained: set[int] = set()
         while fresh := {*self._pool.returning(num_blocks)} - gained:
@@ -200,7 +200,7 @@ class Capacity:
         slices: list[Slice] = []
         while fresh := self._pool.retired - self._returned:
             pages = runs(self._pool.retired, fresh)
-            devices = list(self._parts.crew.incarnations)
+            devices = list(self._parts.workers.incarnations)
             # orders are obeyed in turn: once all have answered, no peer still copies a block that retired meanwhile
             await asyncio.gather(*(self._punch_on(device, []) for device in devices))
             for done in await asyncio.gather(*(self._punch_on(device, pages) for device in devices)):
@@ -209,9 +209,9 @@ class Capacity:
         return slices
 
     async def _punch_on(self, device: int, pages: list[tuple[int, int]]) -> list[Slice]:
-        pieces = {piece for lineup in self._host.lineups for piece in lineup.pieces(device)} if pages else ()
+        pieces = {piece for ranks in self._host.rank_sets for piece in ranks.pieces(device)} if pages else ()
         try:
-            return await self._parts.crew.give_back(device, pieces, pages)
+            return await self._parts.workers.give_back(device, pieces, pages)
         except WorkerLostError:
             return []  # its memory went with it
         except SwitchError as error:
@@ -219,13 +219,11 @@ class Capacity:
             return []
 
     def _refuse_size(self, num_blocks: int) -> None:
-        if len(self._host.lineups) > 1:
+        if len(self._host.rank_sets) > 1:
             raise SwitchError(Reason.BUSY, "a switch is under way; resize before or after it")
         least, most = max(1, self._scheduler.longest_blocks), self._parts.shape.num_blocks - SCRATCH
         active = self._host.active.topology
-        held = footprint.blocks(
-            active, self._parts.model, self._parts.cluster, self._parts.settings.block_size
-        )
+        held = footprint.blocks(active, self._parts.model, self._parts.cluster, self._parts.settings.block_size)
         if not least <= num_blocks <= min(most, held - SCRATCH):
             raise SwitchError(
                 Reason.NO_MEMORY,
@@ -242,15 +240,11 @@ def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block
     """
     stage = topology.stages[0]
     alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.weights)
-    most = footprint.blocks(alone, model, cluster, block_size) or footprint.blocks(
-        topology, model, cluster, block_size
-    )
+    most = footprint.blocks(alone, model, cluster, block_size) or footprint.blocks(topology, model, cluster, block_size)
     return min(most // 2, 8192)
 
 
-def refuse_start(
-    topology: Topology, model: ModelSpec, cluster: Cluster, num_blocks: int, block_size: int
-) -> None:
+def refuse_start(topology: Topology, model: ModelSpec, cluster: Cluster, num_blocks: int, block_size: int) -> None:
     """Refuse to start with more KV blocks than leave each device its headroom.
 
     Raises:

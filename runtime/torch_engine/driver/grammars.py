@@ -1,10 +1,13 @@
-"""Grammars of requests, compiled beside the steps. Imports llguidance only when asked: machines that are lent bare have none."""
+"""Grammars of requests, compiled beside the steps.
+
+Imports llguidance only when asked: machines that are lent bare have none.
+"""
 
 import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.engine import Request
+from runtime.engine import GenerationRequest
 from runtime.errors import RequestError
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ class Compiler:
         """Loaded for the first grammar."""
         self._compiling: dict[str, asyncio.Future[Matcher]] = {}
 
-    async def matcher(self, request: Request) -> "Matcher":
+    async def matcher(self, request: GenerationRequest) -> "Matcher":
         """The matcher of a request's grammar.
 
         Raises:

@@ -8,7 +8,7 @@ from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec
 from runtime.process.messages import Fatal
-from runtime.torch_engine.driver.crew import Crew, Lineup, Standby
+from runtime.torch_engine.driver.workers import Ranks, Standby, Workers
 from runtime.torch_engine.models import EngineSettings
 
 
@@ -21,7 +21,7 @@ class DriverParts:
     cluster: Cluster
     shape: KvShape
     pool: BlockPool
-    crew: Crew
+    workers: Workers
     standby: Standby
 
 
@@ -31,11 +31,11 @@ class Host(Protocol):
     parts: DriverParts
     """What does not change while it lives."""
 
-    active: Lineup
+    active: Ranks
     """What serves."""
 
     @property
-    def lineups(self) -> tuple[Lineup, ...]:
+    def rank_sets(self) -> tuple[Ranks, ...]:
         """What holds KV: what serves, and what is coming up beside it."""
 
     @property
@@ -54,23 +54,29 @@ class Host(Protocol):
     def admit(self) -> None:
         """Start new sequences again, from the next step on."""
 
-    async def probe(self, lineup: Lineup) -> None:
-        """Run one token through every rank of a lineup; each by itself where it could block what serves.
+    async def probe(self, ranks: Ranks) -> None:
+        """Run one token through every rank of a topology; each by itself where it could block what serves.
 
         Raises:
             SwitchError: it does not come back.
         """
 
     async def fence(self) -> tuple[float, float]:
-        """Schedule nothing new, and wait for what is in flight. When the fence fell and when the last step had ended."""
+        """Schedule nothing new, and wait for what is in flight.
 
-    def commit(self, lineup: Lineup, epoch: int) -> tuple[str, ...]:
-        """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
+        When the fence fell and when the last step had ended.
+        """
+
+    def commit(self, ranks: Ranks, epoch: int) -> tuple[str, ...]:
+        """Every request belongs to ``ranks`` and speaks under ``epoch`` from here on. Returns their ids."""
 
     def resume(self) -> asyncio.Future[None]:
-        """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""
+        """Schedule again, on the active topology.
 
-    def over(self, target: Lineup) -> None:
+        The future is done after the first step (at once if there is none).
+        """
+
+    def over(self, target: Ranks) -> None:
         """The switch to ``target`` has ended and cleaned up."""
 
     def fail(self, fatal: Fatal) -> None:

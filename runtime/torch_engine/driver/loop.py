@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from runtime import footprint
-from runtime.engine import EngineStats, Moved, Request
+from runtime.engine import EngineStats, GenerationRequest, Moved
 from runtime.errors import Reason, RuntimeFault, SwitchError, TopologyError
 from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
@@ -33,13 +33,13 @@ from runtime.process.channel import AsyncChannel
 from runtime.process.launcher import LocalLauncher
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
-from runtime.torch_engine.driver.crew import Crew, Lineup, Standby, load_failed, names_device
 from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.driver.host import DriverParts
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
 from runtime.torch_engine.driver.watchdog import Watchdog
-from runtime.torch_engine.worker import places
+from runtime.torch_engine.driver.workers import Ranks, Standby, Workers, load_failed, names_device
+from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.checkpoint import READERS
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ LOCAL = "127.0.0.1"
 """Where workers of this host find each other."""
 
 
-class Driver:
+class TorchDriver:
     """Schedules, and answers the service's calls."""
 
     switch_class = Switch
@@ -67,11 +67,11 @@ class Driver:
         self._first_step: asyncio.Future[None] | None = None
         self._switch: Switch | None = None
         self._end_workers: Callable[[], None] = lambda: None
-        self.coming_up: dict[int, Lineup] = {}
+        self.coming_up: dict[int, Ranks] = {}
         """By generation, those that do not serve yet or are about to."""
         self._calls: set[asyncio.Task[None]] = set()
 
-    async def start(self, config: messages.DriverConfig) -> None:
+    async def start(self, config: messages.TorchDriverConfig) -> None:
         """Open the checkpoint, fork the workers of the first topology and tell the service."""
         try:
             await self._start(config)
@@ -82,9 +82,9 @@ class Driver:
             traceback.print_exc()
             self.fail(wire.Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
         else:
-            self._service.send(messages.Started(self.parts.model, self.parts.shape.num_blocks))
+            self._service.send(messages.TorchStarted(self.parts.model, self.parts.shape.num_blocks))
 
-    async def _start(self, config: messages.DriverConfig) -> None:
+    async def _start(self, config: messages.TorchDriverConfig) -> None:
         settings, cluster = config.settings, config.cluster
         model, size = READERS[self.reader](config.checkpoint).spec, settings.block_size
         config.topology.check(cluster, model)
@@ -92,58 +92,58 @@ class Driver:
         num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
         refuse_start(config.topology, model, cluster, num_blocks, size)
         dims = model.num_layers, model.num_kv_heads, num_blocks, size, model.head_dim
-        shape = KvShape(*dims, places.DTYPES[places.precision_of(config.topology)], settings.layers_per_slab)
+        shape = KvShape(*dims, backends.DTYPES[backends.precision_of(config.topology)], settings.layers_per_slab)
         shape.check(config.topology)
         pool = BlockPool(num_blocks)
         self._scratch = pool.reserve()
         limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - 1) * size), model.vocab_size)
         self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
-        crew = Crew(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
-        standby = Standby(crew, model, cluster, settings.num_standby)
-        self.parts = DriverParts(settings, model, cluster, shape, pool, crew, standby)
-        self._end_workers = crew.end
+        workers = Workers(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
+        standby = Standby(workers, model, cluster, settings.num_standby)
+        self.parts = DriverParts(settings, model, cluster, shape, pool, workers, standby)
+        self._end_workers = workers.end
         self.capacity = Capacity(self, self.scheduler)
         self._watch = Watchdog(self, self.batches, self.coming_up, self.lose_incoming, self._service.send)
-        self.active = self._lineup(config.topology)
+        self.active = self._ranks(config.topology)
         began_s = time.perf_counter()
         await self.capacity.gain(self.active)
-        await self.active.load(self.parts.crew)
+        await self.active.load(self.parts.workers)
         largest = max(footprint.weight_bytes(config.topology, self.parts.model).values())
         self.load_bytes_per_s = largest / (time.perf_counter() - began_s)
         await self.probe(self.active)
         gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
 
-    def worker_config(self, config: messages.DriverConfig, shape: KvShape) -> messages.WorkerConfig:
+    def worker_config(self, config: messages.TorchDriverConfig, shape: KvShape) -> messages.WorkerConfig:
         """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
-        gpus = places.is_on_gpus(config.topology)
+        gpus = backends.is_on_gpus(config.topology)
         blocks = shape.num_blocks, shape.block_size
         kv = (shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack)
-        precision, place = places.precision_of(config.topology), "gpu" if gpus else "cpu"
+        precision, place = backends.precision_of(config.topology), "gpu" if gpus else "cpu"
         checkpoint, scratch, first = config.checkpoint, self._scratch, config.first_device
         address = LOCAL if config.settings.rank_transport == "torch_distributed" else None
         return messages.WorkerConfig(
             checkpoint, kv, precision, scratch, 0, place, gpus, self.reader, address, first_device=first
         )
 
-    def _lineup(self, topology: Topology) -> Lineup:
+    def _ranks(self, topology: Topology) -> Ranks:
         self._generation += 1
-        lineup = self.coming_up[self._generation] = Lineup(
+        ranks = self.coming_up[self._generation] = Ranks(
             self._generation, topology, self.parts.model, self.parts.settings
         )
-        return lineup
+        return ranks
 
-    async def probe(self, lineup: Lineup) -> None:
-        """Run one token through every rank of a lineup; each by itself where it could block what serves.
+    async def probe(self, ranks: Ranks) -> None:
+        """Run one token through every rank of a topology; each by itself where it could block what serves.
 
         Raises:
             SwitchError: it does not come back.
         """
-        if lineup is not self.active and lineup.could_block(self.active):
-            await lineup.warm_up(self.parts.crew)
+        if ranks is not self.active and ranks.could_block(self.active):
+            await ranks.warm_up(self.parts.workers)
             return
         self._batch_id += 1
-        self.parts.crew.broadcast(lineup.topology.devices, lineup.probe(self._batch_id, self._scratch))
-        await self._watch.probe(self._batch_id, lineup)
+        self.parts.workers.broadcast(ranks.topology.devices, ranks.probe(self._batch_id, self._scratch))
+        await self._watch.probe(self._batch_id, ranks)
 
     def schedule(self) -> None:
         """Fill the pipeline with micro-batches; blocks that came free and shall retire do so beside."""
@@ -157,7 +157,7 @@ class Driver:
             self._batch_id += 1
             self._watch.stepped(is_first=not self.batches)
             self.batches[self._batch_id] = chunks
-            self.parts.crew.broadcast(self.active.topology.devices, self._run(chunks))
+            self.parts.workers.broadcast(self.active.topology.devices, self._run(chunks))
 
     @property
     def num_running(self) -> int:
@@ -195,7 +195,7 @@ class Driver:
         if self._fenced and self._fenced_s is None:
             self._fenced_s = time.perf_counter()
         if (chunks := self.batches.pop(ran.batch_id, None)) is None:
-            return  # of a lineup that was lost meanwhile
+            return  # of a topology that was lost meanwhile
         tokens = self.scheduler.complete(chunks, ran.sampled)
         self.schedule()
         if tokens:
@@ -231,15 +231,18 @@ class Driver:
         assert self._fenced_s is not None, "it fell before the last one ended"
         return self._fenced_s, time.perf_counter()
 
-    def commit(self, lineup: Lineup, epoch: int) -> tuple[str, ...]:
-        """Every request belongs to ``lineup`` and speaks under ``epoch`` from here on. Returns their ids."""
-        self.active, self._epoch = lineup, epoch
+    def commit(self, ranks: Ranks, epoch: int) -> tuple[str, ...]:
+        """Every request belongs to ``ranks`` and speaks under ``epoch`` from here on. Returns their ids."""
+        self.active, self._epoch = ranks, epoch
         moved = self.scheduler.move(epoch)
         self.emit(wire.Fenced(Moved(epoch, moved)))
         return moved
 
     def resume(self) -> asyncio.Future[None]:
-        """Schedule again, on the active lineup. The future is done after the first step (at once if there is none)."""
+        """Schedule again, on the active topology.
+
+        The future is done after the first step (at once if there is none).
+        """
         self._fenced = False
         self._first_step = asyncio.get_running_loop().create_future()
         self.schedule()
@@ -252,19 +255,19 @@ class Driver:
         match event:
             case messages.Ran():
                 self._ran(event)
-            case messages.Loading(generation) if lineup := self.coming_up.get(generation):
-                lineup.heard_s = self._watch.now_s
-            case messages.Loaded(generation) if lineup := self.coming_up.get(generation):
-                lineup.loaded(device)
-            case messages.LoadFailed(generation, detail) if lineup := self.coming_up.get(generation):
-                self.lose_incoming(lineup, load_failed(device, detail))
+            case messages.Loading(generation) if ranks := self.coming_up.get(generation):
+                ranks.heard_s = self._watch.now_s
+            case messages.Loaded(generation) if ranks := self.coming_up.get(generation):
+                ranks.loaded(device)
+            case messages.LoadFailed(generation, detail) if ranks := self.coming_up.get(generation):
+                self.lose_incoming(ranks, load_failed(device, detail))
 
-    def lose_incoming(self, lineup: Lineup, error: SwitchError) -> None:
+    def lose_incoming(self, ranks: Ranks, error: SwitchError) -> None:
         """What is coming up will not: its switch ends, or the start fails."""
-        if self._switch and self._switch.target is lineup:
+        if self._switch and self._switch.target is ranks:
             self._switch.lose(error)
         else:
-            lineup.lose(error)
+            ranks.lose(error)
 
     def _worker_lost(self, device: int, how: str) -> None:
         detail = f"the worker on device {device} {how}"
@@ -281,7 +284,7 @@ class Driver:
             self._switch.lose(lost)
         self._spawn(self.parts.standby.lose(device, lost))
 
-    async def _stand_in(self, standby: Lineup, why: str) -> None:
+    async def _stand_in(self, standby: Ranks, why: str) -> None:
         """Serve by what stood by instead of what lost a rank; what ran is submitted again."""
         lost, self.active, self._fenced = self.active, standby, True
         self.batches.clear()
@@ -289,11 +292,11 @@ class Driver:
         self._service.send(wire.Tokens(self.scheduler.lose(why)))
         lost.lose(SwitchError(Reason.RANK_LOST, why))
         try:
-            if self.parts.crew.gains:  # else nobody's memory is in the way
-                await lost.disband(self.parts.crew, keep=standby)
+            if self.parts.workers.gains:  # else nobody's memory is in the way
+                await lost.release_all(self.parts.workers, keep=standby)
             await self.capacity.settle()
             await self.capacity.gain(standby)
-            await standby.warm_up(self.parts.crew)
+            await standby.warm_up(self.parts.workers)
         except SwitchError as error:
             self.fail(wire.Fatal(Reason.RANK_LOST, f"{why}; {standby.topology} could not stand in: {error}"))
             return
@@ -301,12 +304,12 @@ class Driver:
         self._fenced = False
         self.schedule()
         self.emit()
-        if not self.parts.crew.gains:
-            await lost.disband(self.parts.crew, keep=standby)
+        if not self.parts.workers.gains:
+            await lost.release_all(self.parts.workers, keep=standby)
 
     def _hear(self, message: Any) -> None:
         match message:
-            case messages.DriverConfig():
+            case messages.TorchDriverConfig():
                 self._spawn(self.start(message))
             case wire.Call():
                 self._spawn(self._answer(message))
@@ -365,7 +368,7 @@ class Driver:
                 answer = await self._digests(positions)
         return answer
 
-    async def _submit(self, request: Request) -> None:
+    async def _submit(self, request: GenerationRequest) -> None:
         """Queue a request and schedule; its grammar is compiled beside the steps first."""
         matcher = await self._grammars.matcher(request) if request.sampling.grammar else None
         late = request.epoch < self._epoch
@@ -388,23 +391,23 @@ class Driver:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self.parts.cluster, self.parts.model)
-            places.refuse_to_cross(self.active.topology, target)
+            backends.refuse_to_cross(self.active.topology, target)
             self.parts.shape.check(target)
             streamed = self.capacity.make_room(target)
         except TopologyError as error:
             raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
         if streamed:
-            self._switch = StreamingSwitch(self, self.capacity, self._lineup(target), streamed)
+            self._switch = StreamingSwitch(self, self.capacity, self._ranks(target), streamed)
         else:
-            lineup = self.parts.standby.take(target) or self._lineup(target)
-            self._switch = self.switch_class(self, self.capacity, lineup)
+            ranks = self.parts.standby.take(target) or self._ranks(target)
+            self._switch = self.switch_class(self, self.capacity, ranks)
 
     def _stats(self) -> EngineStats:
         scheduler = self.scheduler
         pool = self.parts.pool
         counts = len(scheduler.running), scheduler.num_waiting, pool.num_free, pool.num_blocks
         cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
-        return EngineStats(*counts, self.parts.crew.pids, self.parts.standby.topologies, *cache)
+        return EngineStats(*counts, self.parts.workers.pids, self.parts.standby.topologies, *cache)
 
     async def _digests(self, positions: dict[str, int] | None) -> messages.KvDigests:
         if positions is None:
@@ -413,11 +416,9 @@ class Driver:
         found: dict[tuple[str, int, Piece], str] = {}
         for device in self.active.topology.devices:
             pieces = tuple(sorted(self.active.pieces(device)))
-            asked = messages.Digest(pieces, tuple({*wanted.values()}))
-            read = await self.parts.crew.order(device, asked)
-            found.update(
-                {(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces}
-            )
+            digest = messages.Digest(pieces, tuple({*wanted.values()}))
+            read = await self.parts.workers.order(device, digest)
+            found.update({(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces})
         return messages.KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
 
     def _valid_blocks(self, positions: dict[str, int]) -> dict[tuple[str, int], tuple[int, int]]:
@@ -430,7 +431,7 @@ class Driver:
             if (valid := min(positions.get(sequence.request.request_id, 0) - logical * size, size)) > 0
         }
 
-    def over(self, target: Lineup) -> None:
+    def over(self, target: Ranks) -> None:
         """The switch to ``target`` has ended and cleaned up."""
         self.coming_up.pop(target.generation, None)
         if self._switch and self._switch.target is target:
@@ -438,7 +439,7 @@ class Driver:
             self.schedule()
 
     @property
-    def lineups(self) -> tuple[Lineup, ...]:
+    def rank_sets(self) -> tuple[Ranks, ...]:
         """What holds KV: what is active, and what is coming up beside it."""
         return (self.active, self._switch.target) if self._switch else (self.active,)
 
@@ -448,7 +449,10 @@ class Driver:
         return self._switch
 
     def heard_of(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """As the loop's exception handler: what a callback raised ends the driver, else it would stall in silence."""
+        """As the loop's exception handler.
+
+        What a callback raised ends the driver, else it would stall in silence.
+        """
         loop.default_exception_handler(context)
         error = context.get("exception")
         if "handle" in context and error is not None:  # a panic of llguidance is no ``Exception``
@@ -465,13 +469,13 @@ class Driver:
         os._exit(status)
 
 
-async def _serve(driver_class: type[Driver], sock: socket.socket) -> None:
+async def _serve(driver_class: type[TorchDriver], sock: socket.socket) -> None:
     driver = driver_class(sock)
     asyncio.get_running_loop().set_exception_handler(driver.heard_of)
     await asyncio.Event().wait()
 
 
-def main(driver_class: type[Driver] = Driver) -> None:
+def main(driver_class: type[TorchDriver] = TorchDriver) -> None:
     """Serve the socket whose descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle; it closes the socket
     torch.set_num_threads(1)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runtime.engine import Finish, Request, Token
+from runtime.engine import Finish, GenerationRequest, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
 from runtime.kv.prefixes import BlockHash, hash_block
 from runtime.torch_engine.models import Span
-from runtime.torch_engine.wishes import Integers, Sampled, Wish
+from runtime.torch_engine.sampling_tasks import Integers, Sampled, SamplingTask
 
 if TYPE_CHECKING:
     from runtime.grammar import Matcher
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Sequence:
     """One request on its way. ``tokens`` is the prompt and what came out of it."""
 
-    request: Request
+    request: GenerationRequest
     epoch: int
     tokens: list[int]
     table: list[int] = field(default_factory=list)
@@ -57,7 +57,10 @@ class Sequence:
 
     @property
     def is_decoding(self) -> bool:
-        """Its last token is what the step before gave. A prompt may lack one token too, if the others are cached."""
+        """Its last token is what the step before gave.
+
+        A prompt may lack one token too, if the others are cached.
+        """
         return self.num_missing == 1 and self.num_outputs > 0
 
     @property
@@ -65,15 +68,15 @@ class Sequence:
         """Tokens of the prompt and all that may be generated."""
         return len(self.request.prompt) + self.request.sampling.max_tokens
 
-    def wish(self) -> Wish:
+    def wish(self) -> SamplingTask:
         """What it asks of the sampler now."""
-        params, said, known = self.request.sampling, None, None
+        params, generated, known = self.request.sampling, None, None
         if params.presence_penalty or params.frequency_penalty:
             output = self.tokens[len(self.request.prompt) :]
-            said = np.array(np.unique(output, return_counts=True), dtype=np.int32)
+            generated = np.array(np.unique(output, return_counts=True), dtype=np.int32)
         if params.repetition_penalty != 1:
             known = np.unique(self.tokens).astype(np.int32)
-        return Wish(params, self.num_outputs, said, known, self.mask)
+        return SamplingTask(params, self.num_outputs, generated, known, self.mask)
 
     def match(self, token_id: int) -> str:
         """Let the grammar take in a token of the output; why it can go no further, if it cannot."""
@@ -149,7 +152,7 @@ class Scheduler:
         """All sequences, running before waiting."""
         return (*self._running, *self._waiting)
 
-    def submit(self, request: Request, matcher: "Matcher | None" = None) -> None:
+    def submit(self, request: GenerationRequest, matcher: "Matcher | None" = None) -> None:
         """Queue a request, with the matcher of its grammar if it has one.
 
         Raises:
@@ -166,9 +169,7 @@ class Scheduler:
             raise RequestError("a sampled request needs a seed: this engine's noise follows from it")
         biased = [token for token, _ in request.sampling.logit_bias]
         if unknown := [token for token in biased if not 0 <= token < self._limits.vocab_size]:
-            raise RequestError(
-                f"logit_bias: token {unknown[0]} is not in the vocabulary of {self._limits.vocab_size}"
-            )
+            raise RequestError(f"logit_bias: token {unknown[0]} is not in the vocabulary of {self._limits.vocab_size}")
         if total > self._limits.tokens:
             raise RequestError(
                 f"{len(request.prompt)} prompt tokens and {request.sampling.max_tokens} to generate make {total}, over the "
@@ -184,7 +185,10 @@ class Scheduler:
         self._waiting.append(Sequence(request, request.epoch, tokens, matcher=matcher, mask=mask))
 
     def next_batch(self, budget: int, micro_batches: int) -> list[Chunk]:
-        """The next micro-batch of at most ``budget`` tokens, its sequences marked in flight; empty if there is none."""
+        """The next micro-batch of at most ``budget`` tokens, its sequences marked in flight.
+
+        Empty if there is none.
+        """
         most = -(-max(len(self._running), 1) // micro_batches)
         chunks: list[Chunk] = []
         ready = sorted(
@@ -230,9 +234,15 @@ class Scheduler:
         """End every sequence, and forget all KV: the workers that had it are no more."""
         ends = [
             Token(
-                one.request.request_id, one.epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True
+                sequence.request.request_id,
+                sequence.epoch,
+                -1,
+                None,
+                finish=Finish.ERROR,
+                detail=detail,
+                is_lost=True,
             )
-            for one in self.sequences
+            for sequence in self.sequences
         ]
         for sequence in self.sequences:
             self._forget(sequence)
@@ -252,7 +262,10 @@ class Scheduler:
 
     @property
     def least_blocks(self) -> int:
-        """Blocks with which all goes on: those in tables with one more per running sequence, or those of the longest request."""
+        """Blocks with which all goes on.
+
+        Those in tables with one more per running sequence, or those of the longest request.
+        """
         held = self.pool.num_blocks - self.pool.num_free
         return max(held + len(self._running), self.longest_blocks)
 
@@ -261,7 +274,10 @@ class Scheduler:
         self.pool.check_integrity(s.table for s in self._running)
 
     def _admissions(self) -> Iterable[Sequence]:
-        """Sequences that may start. A block per running sequence is left, or the newcomer would soon be preempted."""
+        """Sequences that may start.
+
+        A block per running sequence is left, or the newcomer would soon be preempted.
+        """
         while self._waiting and not self.is_held and len(self._running) < self._max_running:
             sequence = self._waiting[0]
             prefix = self._cached_prefix(sequence)
@@ -274,7 +290,10 @@ class Scheduler:
             yield sequence
 
     def _cached_prefix(self, sequence: Sequence) -> list[int]:
-        """Blocks that hold its first tokens. The last token is computed in any case: the step gives the next one."""
+        """Blocks that hold its first tokens.
+
+        The last token is computed in any case: the step gives the next one.
+        """
         if not self._prefix_caching:
             return []
         count = (len(sequence.tokens) - 1) // self._block_size
@@ -315,7 +334,10 @@ class Scheduler:
         return False
 
     def _written(self, sequence: Sequence, start: int, stop: int) -> None:
-        """Tell the pool which slots the tokens from ``start`` to before ``stop`` filled, and which blocks are full."""
+        """Tell the pool which slots new tokens filled, and which blocks are full.
+
+        Tokens from ``start`` to before ``stop``.
+        """
         size, table = self._block_size, sequence.table
         for logical in range(start // size, -(-stop // size)):
             first = logical * size

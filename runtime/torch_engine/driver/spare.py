@@ -1,5 +1,6 @@
-"""A driver process that imports while another one serves, at the lowest priority, and waits to be the next.
+"""A driver process that imports while another one serves and waits to be the next.
 
+It imports at the lowest priority.
 Run as ``python -m runtime.torch_engine.driver.spare FD`` by ``TorchEngine``; it becomes a driver with its first message.
 """
 

@@ -1,4 +1,7 @@
-"""The driver's side of a live switch: bring the target up, copy, cut, clean up; or give up and leave no trace."""
+"""The driver's side of a live switch: bring the target up, copy, cut, clean up.
+
+Or give up and leave no trace.
+"""
 
 import asyncio
 import contextlib
@@ -16,8 +19,8 @@ from runtime.sync.pace import Pace, Passes
 from runtime.sync.patch import Integers, PatchSync
 from runtime.sync.stream import StreamPlan
 from runtime.torch_engine.driver.capacity import Capacity
-from runtime.torch_engine.driver.crew import Lineup, WorkerLostError
 from runtime.torch_engine.driver.host import Host
+from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
 from runtime.torch_engine.messages import Copied, Copy, Exchange
 from runtime.torch_engine.worker.attention import GAP
 
@@ -32,12 +35,12 @@ _BLOCKS_AHEAD = 4
 
 
 class Switch:
-    """One switch from the driver's active lineup to a target lineup."""
+    """One switch from the driver's active topology to a target topology."""
 
     path = "patch"
     """What reports call the way that requests took."""
 
-    def __init__(self, host: Host, capacity: Capacity, target: Lineup) -> None:
+    def __init__(self, host: Host, capacity: Capacity, target: Ranks) -> None:
         self._host, self._capacity, self._parts = host, capacity, host.parts
         self._target, self._source = target, host.active
         self._sync = PatchSync(self._parts.pool, self._parts.settings.block_size)
@@ -72,8 +75,8 @@ class Switch:
         return settings.copy_share if serves else settings.beside_copy_share
 
     @property
-    def target(self) -> Lineup:
-        """The lineup that is being brought up."""
+    def target(self) -> Ranks:
+        """The topology that is being brought up."""
         return self._target
 
     def lose(self, error: SwitchError) -> None:
@@ -101,7 +104,10 @@ class Switch:
         return Lag(left, left * self._slot_bytes(sum), self._copied_bytes, held_s=self._held_s)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
-        """Fence, drain, last patch, commit, first step. Before the commit any failure leaves the source serving."""
+        """Fence, drain, last patch, commit, first step.
+
+        Before the commit any failure leaves the source serving.
+        """
         before = self._copied_bytes
         with _uncollected():
             self._hold_back(True)  # a newcomer's cached prefix may be much to copy at once
@@ -153,7 +159,7 @@ class Switch:
         if stays:
             await self._clean_up(self._parts.standby.keep(self._target, self._source))
         else:
-            await self._clean_up(self._target.disband(self._parts.crew, keep=self._source))
+            await self._clean_up(self._target.release_all(self._parts.workers, keep=self._source))
 
     async def _clean_up(self, giving_back: Awaitable[None]) -> None:
         """Whatever fails in it, the next switch can begin."""
@@ -169,24 +175,20 @@ class Switch:
         await self._parts.standby.keep(self._source, self._target)
 
     async def _build(self) -> None:
-        await self._parts.standby.give_way(
-            self._capacity.beside(self._target.topology), self._target.topology
-        )
+        await self._parts.standby.give_way(self._capacity.beside(self._target.topology), self._target.topology)
         await self._capacity.give_back()  # the target's weights come where retired blocks were
         await self._capacity.gain(self._target)
-        await self._target.load(self._parts.crew)
+        await self._target.load(self._parts.workers)
         await self._warm()
         if self._is_back:  # ranks that wait for each other would hold up the steps of those that serve
-            await self._target.warm_up(self._parts.crew)
+            await self._target.warm_up(self._parts.workers)
         else:
             await self._host.probe(self._target)
 
     async def _warm(self) -> None:
         """Have memory behind what is copied first, and behind the blocks that are taken while it is."""
         blocks = [*self._parts.pool.holding, *self._upcoming(_BLOCKS_AHEAD)]
-        pieces = {
-            device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()
-        }
+        pieces = {device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()}
         await self._capacity.warm(pieces, blocks)
         self._sync.warmed(blocks)
 
@@ -196,13 +198,19 @@ class Switch:
         self._host.resume()
 
     async def _catch_up(self) -> None:
-        """While requests still run: what came since the lag was measured need not wait for the fence, nor the first step."""
+        """While requests still run.
+
+        What came since the lag was measured need not wait for the fence, nor the first step.
+        """
         slots, upcoming = max(self._pace.slots, 1), self._upcoming()
         for _ in range(0, self._sync.lag(upcoming), slots):
             await self._copy(self._sync.order(slots, upcoming))
 
     async def _copy_rest(self) -> None:
-        """What the target lacks. Nothing runs meanwhile, so it is not waited for as long as for the rest of the cut."""
+        """What the target lacks.
+
+        Nothing runs meanwhile, so it is not waited for as long as for the rest of the cut.
+        """
         last = asyncio.create_task(self._copy(self._sync.order()))
         most_s = self._parts.settings.stop_timeout_s
         try:
@@ -216,13 +224,19 @@ class Switch:
             last.cancel()
 
     def _forget_prefixes(self) -> None:
-        """Cached blocks that no request uses stay so where the target has all their bytes; to copy them is not worth a stop."""
+        """Cached blocks that no request uses stay so where the target has all their bytes.
+
+        To copy them is not worth a stop.
+        """
         if self._boxes:
             pool = self._parts.pool
             pool.forget(self._sync.lacking(pool.cached))
 
     async def _copy(self, runs: Integers) -> tuple[int, float]:
-        """Have every target worker copy its boxes of these slots. Returns the slots and the seconds of the slowest."""
+        """Have every target worker copy its boxes of these slots.
+
+        Returns the slots and the seconds of the slowest.
+        """
         return await self._copy_boxes(self._boxes, runs)
 
     async def _copy_boxes(self, boxes: dict[int, list[Transfer]], runs: Integers) -> tuple[int, float]:
@@ -239,9 +253,9 @@ class Switch:
         return slots, max((copied.seconds for copied in done), default=0.0)
 
     async def _copy_to(self, device: int, boxes: list[Transfer], runs: Integers) -> Copied:
-        crew = self._parts.crew
-        sources = tuple((box, crew.hello(box.source).handle) for box in boxes)
-        copied: Copied = await crew.order(device, Copy(sources, runs))
+        workers = self._parts.workers
+        sources = tuple((box, workers.hello(box.source).handle) for box in boxes)
+        copied: Copied = await workers.order(device, Copy(sources, runs))
         return copied
 
     def _hold_back(self, is_held: bool) -> None:
@@ -260,7 +274,10 @@ class Switch:
             raise error
 
     def _upcoming(self, each: int = 1) -> list[int]:
-        """Blocks that steps take next, ``each`` by each sequence, and those over which they read: they shall be warm."""
+        """Blocks that steps take next, ``each`` by each sequence, and those over which they read.
+
+        They shall be warm.
+        """
         pool = self._parts.pool
         return [*pool.next_free(each * self._host.num_running), *pool.between(GAP)]
 
@@ -281,7 +298,9 @@ def _uncollected() -> Iterator[None]:
 
 
 class StreamingSwitch(Switch):
-    """Before the cut the target has its group and roles without weights; inside it, step by step, the rest (``sync.stream``).
+    """Before the cut the target has its group and roles without weights.
+
+    Inside it, step by step, the rest (``sync.stream``).
 
     A step that fails is undone, and those before it, so that the source goes on. A worker that dies after the first
     step takes KV with it that nobody else has: then the engine starts anew.
@@ -289,7 +308,7 @@ class StreamingSwitch(Switch):
 
     path = "stream"
 
-    def __init__(self, host: Host, capacity: Capacity, target: Lineup, plan: StreamPlan) -> None:
+    def __init__(self, host: Host, capacity: Capacity, target: Ranks, plan: StreamPlan) -> None:
         self._plan = plan
         super().__init__(host, capacity, target)
 
@@ -302,7 +321,7 @@ class StreamingSwitch(Switch):
     async def _build(self) -> None:
         await self._parts.standby.clear()
         await self._capacity.give_back()
-        await self._target.enlist(self._parts.crew)
+        await self._target.load_without_weights(self._parts.workers)
 
     async def _catch_up(self) -> None:
         """Nothing is copied while requests run."""
@@ -324,7 +343,10 @@ class StreamingSwitch(Switch):
             raise
 
     async def _undo(self, moved: list[LayerRange], runs: Integers, error: BaseException) -> None:
-        """Bring back what has moved. The step after that may be half done, but what it took from is still whole."""
+        """Bring back what has moved.
+
+        The step after that may be half done, but what it took from is still whole.
+        """
         is_lost = isinstance(error, SwitchError) and error.reason is Reason.RANK_LOST
         if is_lost and moved:
             self._host.fail(Fatal(Reason.RANK_LOST, f"{error}, with KV that had moved to it"))
@@ -338,8 +360,11 @@ class StreamingSwitch(Switch):
             await self._clear(step, back)
         self._forget_prefixes()  # cached blocks that no request used did not come along
 
-    async def _bring(self, layers: LayerRange, runs: Integers, way: tuple[Lineup, Lineup]) -> None:
-        """KV, then weights. The KV that was copied from goes only afterwards, so that until then nothing is lost."""
+    async def _bring(self, layers: LayerRange, runs: Integers, way: tuple[Ranks, Ranks]) -> None:
+        """Bring KV, then weights.
+
+        The KV that was copied from goes only afterwards, so that until then nothing is lost.
+        """
         old, new = way
         boxes: dict[int, list[Transfer]] = {}
         for box in transfer(old.topology, new.topology, self._parts.model):
@@ -351,14 +376,14 @@ class StreamingSwitch(Switch):
         await self._copy_boxes(boxes, runs)
         await self._exchange(layers, way)
 
-    async def _exchange(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
+    async def _exchange(self, layers: LayerRange, way: tuple[Ranks, Ranks]) -> None:
         old, new = way
         for device in {*old.topology.devices, *new.topology.devices}:
             with self._needing(device, new):
-                await self._parts.crew.order(device, Exchange(old.generation, new.generation, layers))
+                await self._parts.workers.order(device, Exchange(old.generation, new.generation, layers))
 
     @contextlib.contextmanager
-    def _needing(self, device: int, new: Lineup) -> Iterator[None]:
+    def _needing(self, device: int, new: Ranks) -> Iterator[None]:
         """A lost worker ends the switch; on the way back only those of the source are needed."""
         try:
             yield
@@ -366,15 +391,15 @@ class StreamingSwitch(Switch):
             if new is not self._source or device in self._source.topology.devices:
                 raise SwitchError(Reason.RANK_LOST, str(error)) from error
 
-    async def _clear(self, layers: LayerRange, way: tuple[Lineup, Lineup]) -> None:
+    async def _clear(self, layers: LayerRange, way: tuple[Ranks, Ranks]) -> None:
         """Give back the KV memory of the old side."""
         old, new = way
-        crew = self._parts.crew
+        workers = self._parts.workers
         for device in old.topology.devices:
             gone = {piece for piece in old.pieces(device) - new.pieces(device) if piece.layer in layers}
             with self._needing(device, new):
-                await crew.give_back(device, gone, crew.all_blocks)
+                await workers.give_back(device, gone, workers.all_blocks)
 
     async def _retire_source(self) -> None:
         """It has no weights to stand by with."""
-        await self._source.dismiss(self._parts.crew)
+        await self._source.release(self._parts.workers)

@@ -1,4 +1,7 @@
-"""Deadlines of the driver: who makes no progress is named and ended. A step ends the engine, a target its switch alone."""
+"""Deadlines of the driver: who makes no progress is named and ended.
+
+A step ends the engine, a target its switch alone.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sized
@@ -7,8 +10,8 @@ from dataclasses import dataclass
 from runtime.errors import Reason, SwitchError
 from runtime.process.liveness import BEAT_S, AwakeClock
 from runtime.process.messages import Beat, Fatal
-from runtime.torch_engine.driver.crew import Lineup
 from runtime.torch_engine.driver.host import Host
+from runtime.torch_engine.driver.workers import Ranks
 
 STEPS, FORGETS = 5.0, 0.99
 """A step may take as many times the slowest one, which is forgotten slowly."""
@@ -16,9 +19,9 @@ STEPS, FORGETS = 5.0, 0.99
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """A first step of a lineup that is waited for."""
+    """A first step of a topology that is waited for."""
 
-    lineup: Lineup
+    ranks: Ranks
     done: asyncio.Future[None]
     since_s: float
 
@@ -30,11 +33,11 @@ class Watchdog:
         self,
         host: Host,
         steps: Sized,
-        coming_up: Mapping[int, Lineup],
-        lose_incoming: Callable[[Lineup, SwitchError], None],
+        coming_up: Mapping[int, Ranks],
+        lose_incoming: Callable[[Ranks, SwitchError], None],
         send: Callable[[Beat], None],
     ) -> None:
-        """``steps`` are those in flight, ``coming_up`` lineups that do not serve yet or are about to."""
+        """``steps`` are those in flight, ``coming_up`` topologies that do not serve yet or are about to."""
         self._host, self._steps, self._coming_up = host, steps, coming_up
         self._lose_incoming, self._send = lose_incoming, send
         self._probes: dict[int, _Probe] = {}
@@ -52,14 +55,14 @@ class Watchdog:
             self._slowest_s = max(self.now_s - self._stepped_s, FORGETS * self._slowest_s)
         self._stepped_s = self.now_s
 
-    async def probe(self, batch_id: int, lineup: Lineup) -> None:
-        """Wait for a lineup's first step.
+    async def probe(self, batch_id: int, ranks: Ranks) -> None:
+        """Wait for a topology's first step.
 
         Raises:
             SwitchError: it does not come back; who hangs is ended.
         """
         done = asyncio.get_running_loop().create_future()
-        self._probes[batch_id] = _Probe(lineup, done, self.now_s)
+        self._probes[batch_id] = _Probe(ranks, done, self.now_s)
         await done
 
     def probed(self, batch_id: int) -> bool:
@@ -79,25 +82,25 @@ class Watchdog:
             if self.now_s - probe.since_s > max(settings.stall_after_s, least_s):
                 del self._probes[batch_id]
                 self._give_up(probe)
-        for lineup in list(self._coming_up.values()):
-            if lineup.is_stuck(self.now_s, settings.load_after_s):
+        for ranks in list(self._coming_up.values()):
+            if ranks.is_stuck(self.now_s, settings.load_after_s):
                 late = f"no layer was loaded for {settings.load_after_s:g} s"
-                self._lose_incoming(lineup, SwitchError(Reason.LOAD_FAILED, late))
-        host.parts.crew.turn(self.now_s, max(settings.lost_after_s, least_s), settings.load_after_s)
+                self._lose_incoming(ranks, SwitchError(Reason.LOAD_FAILED, late))
+        host.parts.workers.turn(self.now_s, max(settings.lost_after_s, least_s), settings.load_after_s)
         if self.now_s - self._beat_s >= BEAT_S:
             self._beat_s = self.now_s
             self._send(Beat(stalled_s))
 
     def _give_up(self, probe: _Probe) -> None:
-        host, hung = self._host, set(probe.lineup.hung(self._host.parts.crew))
-        lost = SwitchError(Reason.RANK_LOST, self._no_progress(probe.lineup, self.now_s - probe.since_s))
-        self._lose_incoming(probe.lineup, lost)  # ranks that wait for the hung one go on
+        host, hung = self._host, set(probe.ranks.hung(self._host.parts.workers))
+        lost = SwitchError(Reason.RANK_LOST, self._no_progress(probe.ranks, self.now_s - probe.since_s))
+        self._lose_incoming(probe.ranks, lost)  # ranks that wait for the hung one go on
         if not probe.done.done():
             probe.done.set_exception(lost)
         for device in hung.difference(host.active.topology.devices):
-            host.parts.crew.lose(device, "hung and was ended")
+            host.parts.workers.lose(device, "hung and was ended")
 
-    def _no_progress(self, lineup: Lineup, seconds: float) -> str:
-        hung = lineup.hung(self._host.parts.crew)
+    def _no_progress(self, ranks: Ranks, seconds: float) -> str:
+        hung = ranks.hung(self._host.parts.workers)
         who = f"the worker on device {hung[0]} hangs" if len(hung) == 1 else f"of devices {hung} one hangs"
-        return f"no step of {lineup.topology} ended for {seconds:.0f} s: {who}"
+        return f"no step of {ranks.topology} ended for {seconds:.0f} s: {who}"

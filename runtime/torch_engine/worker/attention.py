@@ -1,4 +1,6 @@
-"""Paged attention of one step: write this step's K and V into their blocks, then attend over each sequence's table.
+"""Paged attention of one step.
+
+Write this step's K and V into their blocks, then attend over each sequence's table.
 
 Decodes attend together (see ``decodes``), prefill chunks one by one. Everything that does not depend on the layer is
 computed once per step.
@@ -58,18 +60,18 @@ class Decodes:
         """``q`` ``[sequences, heads, dim]`` over the blocks of each sequence; returns the same shape."""
         _, _, size, dim = keys.shape
         grouped = (q * dim**-0.5).view(self._count, self._kv_heads, -1, dim).transpose(0, 1).flatten(0, 1)
-        asked = grouped.index_select(0, self._owners)
-        weights = asked.new_empty(*asked.shape[:2], size)
-        parts = list(zip(asked.split(self._sizes), weights.split(self._sizes), strict=True))
+        queries = grouped.index_select(0, self._owners)
+        weights = queries.new_empty(*queries.shape[:2], size)
+        parts = list(zip(queries.split(self._sizes), weights.split(self._sizes), strict=True))
         for (some, out), blocks in zip(parts, self._blocks(keys), strict=True):
             torch.bmm(some, blocks.transpose(1, 2), out=out)
         top = weights.add_(self._bias).amax(-1).index_select(0, self._table)
-        top = top.view(len(grouped), -1, asked.shape[1]).amax(1)
+        top = top.view(len(grouped), -1, queries.shape[1]).amax(1)
         weights.sub_(top.index_select(0, self._owners).unsqueeze(-1)).exp_()
         total = self._summed(weights.sum(-1)).unsqueeze(-1)
         for (out, some), blocks in zip(parts, self._blocks(values), strict=True):
             torch.bmm(some, blocks, out=out)
-        answer = self._summed(asked.flatten(1)).view(grouped.shape).div_(total)
+        answer = self._summed(queries.flatten(1)).view(grouped.shape).div_(total)
         return answer.view(self._kv_heads, self._count, -1, dim).transpose(0, 1).reshape(q.shape)
 
     def _blocks(self, pool: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -87,7 +89,9 @@ class Decodes:
 
 
 def _reading(blocks: Ids, kv_heads: int) -> tuple[list[tuple[int, int]], list[torch.Tensor], Ids]:
-    """Stretches of the pool to read where they lie, blocks to gather, and each block's rows ``[KV heads, blocks]``.
+    """What a step reads: stretches of the pool, blocks to gather, and each block's rows.
+
+    Rows are ``[KV heads, blocks]``.
 
     A block that several sequences have comes several times, and is read as often.
     """
@@ -164,9 +168,7 @@ class Attention:
             self._decodes = Decodes([span for span, _ in singles], self._block_size, kv_heads)
         self._rows = torch.tensor([row for _, row in singles])
         self._prefills = [
-            self._prefill(span, row)
-            for span, row in zip(spans, firsts.tolist(), strict=True)
-            if span.count > 1
+            self._prefill(span, row) for span, row in zip(spans, firsts.tolist(), strict=True) if span.count > 1
         ]
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,10 @@ from runtime.models import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary position embedding (Su et al., arXiv 2104.09864) with Llama-3's frequency scaling where asked."""
+    """Rotary position embedding (Su et al., arXiv 2104.09864).
+
+    With Llama-3's frequency scaling where asked.
+    """
 
     theta: float
     factor: float = 1.0

@@ -1,4 +1,6 @@
-"""Paged attention of one step on a GPU: kernels read and write blocks by their ids, in the chunks where they lie.
+"""Paged attention of one step on a GPU.
+
+Kernels read and write blocks by their ids, in the chunks where they lie.
 
 Decodes and prefill chunks run the same kernel, the latter in tiles of queries. A long context is read by one program for
 each KV head: it is not split over programs (as Flash-Decoding does).
@@ -51,9 +53,7 @@ class ChunkedAttention:
             "WIDTH": width,
         }
         strides = k.stride(0), v.stride(0), chunks.stride(0)
-        kernels.write[tokens, kv_heads](
-            k, v, self._blocks, self.positions, chunks, *strides, within, **layout
-        )
+        kernels.write[tokens, kv_heads](k, v, self._blocks, self.positions, chunks, *strides, within, **layout)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         group = q.shape[1] // kv_heads
         for rows, tiles in self._tiled(group):

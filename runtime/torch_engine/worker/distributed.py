@@ -1,4 +1,6 @@
-"""How ranks talk through ``torch.distributed``: gloo on CPUs, NCCL on GPUs. They need a network, and no common host.
+"""How ranks talk through ``torch.distributed``: gloo on CPUs, NCCL on GPUs.
+
+They need a network, and no common host.
 
 Each worker keeps a store at an address of its own; the ranks of a topology find each other at the one of their first device.
 Nothing is global: a topology has process groups of its own, made while its weights are loaded and tried out there.
@@ -20,11 +22,14 @@ from torch._C import _distributed_c10d as c10d  # what ``torch.distributed`` has
 from torch.distributed import ProcessGroup, ProcessGroupGloo
 
 from runtime.process.liveness import MOST_PATIENCE_S
-from runtime.torch_engine.worker.group import AHEAD, SOLO, GroupAborted, Position, Ranks
+from runtime.torch_engine.worker.group import AHEAD, SOLO, GroupAborted, Peers, Position
 
 
 def open_store(address: str) -> c10d.TCPStore:
-    """A store at a free port of this address and no other; it serves from a thread, so only a worker may have one."""
+    """A store at a free port of this address and no other.
+
+    It serves from a thread, so only a worker may have one.
+    """
     listening = socket.create_server((address, 0))
     port, fd = listening.getsockname()[1], listening.detach()
     return c10d.TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
@@ -41,7 +46,7 @@ class DistributedRanks(msgspec.Struct, frozen=True, tag=True):
     timeout_s: float
     """How long they may take to find each other."""
 
-    def join(self, stage: int, rank: int, address: str, device: torch.device) -> Ranks:
+    def join(self, stage: int, rank: int, address: str, device: torch.device) -> Peers:
         """One rank's side, once all are there and have been heard. It is found at ``address``.
 
         Raises:
@@ -64,15 +69,13 @@ class DistributedRanks(msgspec.Struct, frozen=True, tag=True):
         for made in (group, hop):
             if isinstance(made, DistributedGroup | DistributedHop):
                 made.ranks.set_timeout(timedelta(seconds=MOST_PATIENCE_S))
-        return Ranks(group, hop)
+        return Peers(group, hop)
 
     @property
     def _patience(self) -> timedelta:
         return timedelta(seconds=self.timeout_s)
 
-    def _process_group(
-        self, store: c10d.Store, members: range, me: int, address: str, device: torch.device
-    ) -> Any:
+    def _process_group(self, store: c10d.Store, members: range, me: int, address: str, device: torch.device) -> Any:
         kind: Any = ProcessGroupGloo
         if device.type == "cuda":
             from torch.distributed import ProcessGroupNCCL as kind  # noqa: N813 - a class either way

@@ -1,4 +1,6 @@
-"""How the ranks of one topology talk: ``Group`` within a stage, ``Hop`` between neighbouring stages; here through shared memory.
+"""How the ranks of one topology talk: ``Group`` within a stage, ``Hop`` between neighbouring stages.
+
+Here through shared memory.
 
 One memory file per topology, made by the driver and mapped by each rank, so nothing is global and two topologies can stand
 side by side. Every rank of a stage holds the complete hidden state; rank ``i`` of the next stage receives from ``i mod`` the
@@ -72,7 +74,7 @@ class Hop(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class Peers:
     """A rank's ways to the others of its topology."""
 
     group: Group
@@ -138,10 +140,10 @@ class SharedRanks(msgspec.Struct, frozen=True, tag=True):
     path: str
     shape: GroupShape
 
-    def join(self, stage: int, rank: int) -> Ranks:
+    def join(self, stage: int, rank: int) -> Peers:
         """One rank's side."""
         member = _Member(self, Position(self.shape.tp_sizes, stage, rank))
-        return Ranks(SharedGroup(member), SharedHop(member), member.note)
+        return Peers(SharedGroup(member), SharedHop(member), member.note)
 
 
 class GroupMemory:
@@ -190,7 +192,7 @@ class _Member:
         self._own, self._parent = _progress(position.me), os.getppid()
 
     def note(self, state: int) -> None:
-        """See ``Ranks``."""
+        """See ``Peers``."""
         self.flags[self._own] = state
 
     def line(self, kind: int, rank: int) -> int:
@@ -198,7 +200,10 @@ class _Member:
         return _LINE_WORDS * (1 + kind * self._num_ranks + rank)
 
     def wait(self, word: int, value: int) -> None:
-        """Spin politely: give the core away each turn, then nap; leave when the group is called off or its driver gone."""
+        """Spin politely: give the core away each turn, then nap.
+
+        Leave when the group is called off or its driver gone.
+        """
         turns, flags, own = 0, self.flags, self._own
         state, flags[own] = flags[own], _WAITS
         while flags[word] < value:
@@ -298,4 +303,4 @@ class Solo:
         return torch.zeros(shape, dtype=dtype)
 
 
-SOLO = Ranks(Solo(), Solo())
+SOLO = Peers(Solo(), Solo())

@@ -1,4 +1,6 @@
-"""A worker: one process on one device. It holds up to two roles, active and incoming, and blocks when idle.
+"""A worker: one process on one device.
+
+It holds up to two roles, active and incoming, and blocks when idle.
 
 Orders run one after another between steps, so that every worker sees the driver's total order and no two wait for
 each other; only loading weights and getting or returning KV memory run beside, in threads. So inference and migration
@@ -26,10 +28,10 @@ from runtime.process import messages as wire
 from runtime.process.channel import BlockingChannel
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import Span
+from runtime.torch_engine.worker.backends import PLACES
 from runtime.torch_engine.worker.checkpoint import READERS
 from runtime.torch_engine.worker.distributed import DistributedRanks, open_store
-from runtime.torch_engine.worker.group import COMPUTES, IDLE, SOLO, GroupAborted, Ranks
-from runtime.torch_engine.worker.places import PLACES
+from runtime.torch_engine.worker.group import COMPUTES, IDLE, SOLO, GroupAborted, Peers
 from runtime.torch_engine.worker.sampler import sample
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
@@ -53,7 +55,7 @@ _BESIDE_SLICE_S = 0.05
 class _Role:
     shard: Shard
     spec: ShardSpec
-    ranks: Ranks
+    ranks: Peers
 
     def heads(self, num_kv_heads: int) -> slice:
         each = num_kv_heads // self.spec.tp_size
@@ -114,7 +116,7 @@ class Worker:
         self._beside: threading.Thread | None = None
         """The last that changed what memory is held."""
 
-    def serve(self, incoming: Iterator[messages.Load | messages.Run | wire.Call[messages.Order]]) -> None:
+    def serve(self, incoming: Iterator[messages.LoadShard | messages.Run | wire.Call[messages.Order]]) -> None:
         """Work until the driver is gone."""
         store = self._rendezvous
         self._channel.send(messages.Hello(self._store.handle, (store.host, store.port) if store else None))
@@ -122,11 +124,11 @@ class Worker:
             for message in incoming:
                 self._obey(message)
 
-    def _obey(self, order: messages.Load | messages.Run | wire.Call[messages.Order]) -> None:
+    def _obey(self, order: messages.LoadShard | messages.Run | wire.Call[messages.Order]) -> None:
         match order:
             case messages.Run():
                 self._run(order)
-            case messages.Load():
+            case messages.LoadShard():
                 self._loading.add(order.generation)
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
             case wire.Call(number, messages.Gain() as change) if isinstance(self._store, KvStore):
@@ -216,7 +218,7 @@ class Worker:
                 raise SwitchError(Reason.CANCELLED, "the role was dropped while it was loaded")
         self._channel.send(messages.Loading(generation))
 
-    def _load(self, order: messages.Load) -> None:
+    def _load(self, order: messages.LoadShard) -> None:
         try:
             self._place.use()
             _be_nice()
@@ -241,7 +243,7 @@ class Worker:
         else:
             self._settle(messages.Loaded(order.generation), role)
 
-    def _join(self, order: messages.Load) -> Ranks:
+    def _join(self, order: messages.LoadShard) -> Peers:
         where = order.stage, order.shard.tp_rank
         if isinstance(order.ranks, DistributedRanks):
             return order.ranks.join(*where, self._config.address or "", self._place.device)

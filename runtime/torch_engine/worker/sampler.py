@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
-from runtime.torch_engine.wishes import Integers, Sampled, Wish
+from runtime.torch_engine.sampling_tasks import Integers, Sampled, SamplingTask
 
 _VALUES_AT_ONCE = 1 << 22
 """Logits that are worked on together: temporaries stay small enough for malloc to use them again."""
@@ -23,7 +23,7 @@ _COLDEST = 1e-30
 """The lowest temperature that float32 divides by."""
 
 
-def sample(logits: torch.Tensor, wishes: list[Wish]) -> list[Sampled]:
+def sample(logits: torch.Tensor, wishes: list[SamplingTask]) -> list[Sampled]:
     """Choose a token per row of ``logits`` ``[rows, vocabulary]`` in float32, on any device.
 
     Logprobs are those of the logits as they come.
@@ -36,7 +36,7 @@ def sample(logits: torch.Tensor, wishes: list[Wish]) -> list[Sampled]:
     ]
 
 
-def _sample(logits: torch.Tensor, wishes: list[Wish]) -> list[Sampled]:
+def _sample(logits: torch.Tensor, wishes: list[SamplingTask]) -> list[Sampled]:
     is_changed = any(wish.changes_logits for wish in wishes)
     chosen = _choose(_changed(logits, wishes) if is_changed else logits, wishes)
     totals = logits.logsumexp(dim=-1)
@@ -54,7 +54,7 @@ def _alternatives(logits: torch.Tensor, total: torch.Tensor, count: int) -> tupl
     return tuple(zip(best.indices.tolist(), (best.values - total).tolist(), strict=True))
 
 
-def _changed(logits: torch.Tensor, wishes: list[Wish]) -> torch.Tensor:
+def _changed(logits: torch.Tensor, wishes: list[SamplingTask]) -> torch.Tensor:
     """Masks, biases and penalties applied, in vLLM's order; the rows that ask for none stay as they are."""
     changed = logits.clone()
     for row, wish in zip(changed, wishes, strict=True):
@@ -67,9 +67,7 @@ def _changed(logits: torch.Tensor, wishes: list[Wish]) -> torch.Tensor:
         if wish.known is not None:
             tokens = _indices(wish.known, row)
             known = row[tokens]
-            row[tokens] = torch.where(
-                known > 0, known / params.repetition_penalty, known * params.repetition_penalty
-            )
+            row[tokens] = torch.where(known > 0, known / params.repetition_penalty, known * params.repetition_penalty)
         if wish.said is not None:
             counts = _indices(wish.said[1], row)
             row[_indices(wish.said[0], row)] -= params.frequency_penalty * counts + params.presence_penalty
@@ -86,18 +84,18 @@ def _bits(mask: Integers, row: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(bits.astype(bool)).to(row.device)
 
 
-def _choose(logits: torch.Tensor, wishes: list[Wish]) -> torch.Tensor:
+def _choose(logits: torch.Tensor, wishes: list[SamplingTask]) -> torch.Tensor:
     """Token ids ``[rows]``. Rows that are chosen in the same way are chosen together."""
     chosen = torch.empty(len(wishes), dtype=torch.int64, device=logits.device)
     greedy, whole, filtered = _rows_by_way(wishes)
     if greedy:
         chosen[greedy] = _of(logits, greedy).argmax(dim=-1)
     if whole:
-        asked = [wishes[row] for row in whole]
-        chosen[whole] = _draw(_weights(_of(logits, whole), asked), _uniform(asked, logits.device))
+        tasks = [wishes[row] for row in whole]
+        chosen[whole] = _draw(_weights(_of(logits, whole), tasks), _uniform(tasks, logits.device))
     if filtered:
-        asked = [wishes[row] for row in filtered]
-        chosen[filtered] = _draw_filtered(_weights(_of(logits, filtered), asked), asked)
+        tasks = [wishes[row] for row in filtered]
+        chosen[filtered] = _draw_filtered(_weights(_of(logits, filtered), tasks), tasks)
     return chosen
 
 
@@ -106,7 +104,7 @@ def _of(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:
     return logits if len(rows) == len(logits) else logits[rows]
 
 
-def _rows_by_way(wishes: list[Wish]) -> tuple[list[int], list[int], list[int]]:
+def _rows_by_way(wishes: list[SamplingTask]) -> tuple[list[int], list[int], list[int]]:
     """Rows that take the most probable token, that draw from all tokens, and that draw from the best ones."""
     greedy, whole, filtered = list[int](), list[int](), list[int]()
     for row, wish in enumerate(wishes):
@@ -119,8 +117,11 @@ def _rows_by_way(wishes: list[Wish]) -> tuple[list[int], list[int], list[int]]:
     return greedy, whole, filtered
 
 
-def _weights(logits: torch.Tensor, wishes: list[Wish]) -> torch.Tensor:
-    """``[rows, vocabulary]`` float32, in proportion to probabilities: 1 for the best token, 0 for those below min-p."""
+def _weights(logits: torch.Tensor, wishes: list[SamplingTask]) -> torch.Tensor:
+    """``[rows, vocabulary]`` float32, in proportion to probabilities.
+
+    1 for the best token, 0 for those below min-p.
+    """
     temperatures = _column([max(wish.params.temperature, _COLDEST) for wish in wishes], logits.device).float()
     weights = (logits - logits.amax(dim=-1, keepdim=True)).div_(temperatures).exp_()
     if any(wish.params.min_p for wish in wishes):
@@ -128,7 +129,7 @@ def _weights(logits: torch.Tensor, wishes: list[Wish]) -> torch.Tensor:
     return weights
 
 
-def _draw_filtered(weights: torch.Tensor, wishes: list[Wish]) -> torch.Tensor:
+def _draw_filtered(weights: torch.Tensor, wishes: list[SamplingTask]) -> torch.Tensor:
     """Ids ``[rows]``, drawn from what top-k and top-p leave of the best ones."""
     vocabulary = weights.shape[-1]
     top_ks = [min(wish.params.top_k, vocabulary) for wish in wishes]
@@ -146,9 +147,12 @@ def _draw_filtered(weights: torch.Tensor, wishes: list[Wish]) -> torch.Tensor:
 
 
 def _draw_best(
-    values: torch.Tensor, ids: torch.Tensor, masses: torch.Tensor, wishes: list[Wish]
+    values: torch.Tensor, ids: torch.Tensor, masses: torch.Tensor, wishes: list[SamplingTask]
 ) -> torch.Tensor:
-    """Ids ``[rows]``; ``values`` and ``ids`` ``[rows, best]`` come best first, ``masses`` are of all tokens."""
+    """Draw ids ``[rows]`` from the best tokens.
+
+    ``values`` and ``ids`` ``[rows, best]`` come best first, ``masses`` are of all tokens.
+    """
     device, count = values.device, values.shape[-1]
     top_ks = _column([wish.params.top_k or count for wish in wishes], device)
     values = torch.where(torch.arange(count, device=device) < top_ks, values, 0)
@@ -161,19 +165,22 @@ def _draw_best(
     return ids.gather(1, _draw(values, _uniform(wishes, device)).unsqueeze(1)).squeeze(1)
 
 
-def _uniform(wishes: list[Wish], device: torch.device) -> torch.Tensor:
+def _uniform(wishes: list[SamplingTask], device: torch.device) -> torch.Tensor:
     """One number of [0, 1) for each row, of 52 bits: times a total in float64, it stays below the total."""
     return torch.tensor([_hashed(wish) for wish in wishes], dtype=torch.float64, device=device)
 
 
-def _hashed(wish: Wish) -> float:
+def _hashed(wish: SamplingTask) -> float:
     assert wish.params.seed is not None, "the scheduler refuses sampled requests without one"
     digest = blake2b(f"{wish.params.seed} {wish.output_index}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 12) * 2.0**-52
 
 
 def _draw(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Indices ``[rows]`` into ``weights`` ``[rows, any]``: the inverse of the cumulative distribution, block by block."""
+    """Indices ``[rows]`` into ``weights`` ``[rows, any]``.
+
+    The inverse of the cumulative distribution, block by block.
+    """
     if lacking := -weights.shape[-1] % _BLOCK:
         weights = F.pad(weights, (0, lacking))
     blocks = weights.reshape(len(weights), -1, _BLOCK)
@@ -187,7 +194,10 @@ def _draw(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def _first_above(upto: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Where cumulative weights ``[rows, any]`` first exceed ``target`` ``[rows]``; never where there is no weight."""
+    """Where cumulative weights ``[rows, any]`` first exceed ``target`` ``[rows]``.
+
+    Never where there is no weight.
+    """
     last = (upto < upto[:, -1:]).sum(dim=-1)  # rounding may put a target at the total
     return torch.searchsorted(upto, target.clamp(min=0).unsqueeze(1), right=True).squeeze(1).minimum(last)
 

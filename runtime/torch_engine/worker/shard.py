@@ -13,8 +13,8 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.models import LayerRange
 from runtime.torch_engine.worker.attention import StepAttention
-from runtime.torch_engine.worker.group import Ranks
-from runtime.torch_engine.worker.weights import LayerWeights, Linear, Share, Weights
+from runtime.torch_engine.worker.group import Peers
+from runtime.torch_engine.worker.weights import LayerShare, LayerWeights, Linear, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class ShardSpec:
     is_last: bool
 
     @property
-    def share(self) -> Share:
+    def share(self) -> LayerShare:
         """Its part of each layer."""
-        return Share(self.tp_rank, self.tp_size)
+        return LayerShare(self.tp_rank, self.tp_size)
 
 
 class IncompleteRoleError(RuntimeError):
@@ -63,7 +63,9 @@ class Shard:
         return has_ends and len(self._layers) == len(self._spec.layers)
 
     def take(self, layers: LayerRange) -> None:
-        """Have the slices this rank needs of these layers: those that no other shard of this process holds are loaded.
+        """Have the slices this rank needs of these layers.
+
+        Those that no other shard of this process holds are loaded.
 
         The embedding comes with the first layer, the head with the last.
         """
@@ -84,7 +86,7 @@ class Shard:
         if self._spec.layers.end - 1 in layers:
             self._norm = self._head = None
 
-    def forward(self, tokens: torch.Tensor, attention: StepAttention, ranks: Ranks) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, attention: StepAttention, ranks: Peers) -> torch.Tensor:
         """One step of this stage.
 
         ``tokens`` is ``[tokens]`` int64. Returns the hidden state ``[tokens, hidden]``, already handed
@@ -109,7 +111,7 @@ class Shard:
             hop.send(hidden)
         return hidden
 
-    def logits(self, hidden: torch.Tensor, rows: Sequence[int], ranks: Ranks) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, rows: Sequence[int], ranks: Peers) -> torch.Tensor:
         """Logits ``[rows, vocabulary]`` float32 at the given rows of the last stage's hidden state."""
         assert self._norm is not None and self._head is not None, "only the last stage has the head"  # noqa: PT018
         picked = F.rms_norm(hidden[list(rows)], (self._model.hidden_size,), self._norm, self._eps)
@@ -139,7 +141,10 @@ class Shard:
 
 
 def _rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Rotary embedding in the half-split form of Hugging Face checkpoints; ``x`` is ``[tokens, heads, dim]``."""
+    """Rotary embedding in the half-split form of Hugging Face checkpoints.
+
+    ``x`` is ``[tokens, heads, dim]``.
+    """
     cos, sin = rope
     first, second = x.chunk(2, dim=-1)
     return torch.addcmul(x * cos, torch.cat((second, first), dim=-1), sin)

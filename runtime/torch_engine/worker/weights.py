@@ -52,7 +52,7 @@ class Linear:
 _Held = TypeVar("_Held")
 
 
-class Share(NamedTuple):
+class LayerShare(NamedTuple):
     """One rank's part of a layer that is split over ``tp_size`` ranks."""
 
     tp_rank: int
@@ -81,17 +81,15 @@ class LayerWeights:
 class Weights:
     """What the shards of this process hold; what none holds any more is gone."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | None = None
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | None = None) -> None:
         """On the CPU unless a device is given."""
         self.checkpoint, self.dtype, self.device = checkpoint, dtype, device or torch.device("cpu")
         cos, sin = _rope_table(checkpoint)
         self.rope = cos.to(self.device), sin.to(self.device)
         """Cosines and sines, see ``_rope_table``."""
-        self._held: WeakValueDictionary[tuple[int | str, Share | None], Any] = WeakValueDictionary()
+        self._held: WeakValueDictionary[tuple[int | str, LayerShare | None], Any] = WeakValueDictionary()
 
-    def layer(self, layer: int, share: Share) -> LayerWeights:
+    def layer(self, layer: int, share: LayerShare) -> LayerWeights:
         """One rank's slices of a decoder layer."""
         return self._take((layer, share), lambda: self._load_layer(layer, share))
 
@@ -103,11 +101,11 @@ class Weights:
         """Of the last hidden state, ``[hidden]``."""
         return self._take(("norm", None), lambda: self._tensor("model.norm.weight"))
 
-    def head(self, share: Share) -> Linear:
+    def head(self, share: LayerShare) -> Linear:
         """One rank's rows of the output head."""
         return self._take(("head", share), lambda: Linear(self._put(_load_head(self.checkpoint, share))))
 
-    def _load_layer(self, layer: int, share: Share) -> LayerWeights:
+    def _load_layer(self, layer: int, share: LayerShare) -> LayerWeights:
         model, prefix = self.checkpoint.spec, f"model.layers.{layer}."
         q_rows = share.of(model.num_heads * model.head_dim)
         kv_rows = share.of(model.num_kv_heads * model.head_dim)
@@ -126,9 +124,7 @@ class Weights:
             qk_norm = torch.cat(norms)
         return LayerWeights(
             input_norm=load("input_layernorm.weight"),
-            qkv=Linear(
-                torch.cat([load(f"self_attn.{name}_proj.weight", rows) for name, rows in parts]), bias
-            ),
+            qkv=Linear(torch.cat([load(f"self_attn.{name}_proj.weight", rows) for name, rows in parts]), bias),
             qk_norm=qk_norm,
             o=Linear(load("self_attn.o_proj.weight", columns=q_rows).contiguous()),
             post_norm=load("post_attention_layernorm.weight"),
@@ -142,7 +138,7 @@ class Weights:
     def _put(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device, self.dtype)
 
-    def _take(self, key: tuple[int | str, Share | None], load: Callable[[], _Held]) -> _Held:
+    def _take(self, key: tuple[int | str, LayerShare | None], load: Callable[[], _Held]) -> _Held:
         found: _Held | None = self._held.get(key)
         if found is None:
             found = self._held[key] = load()
@@ -150,19 +146,20 @@ class Weights:
 
 
 def _rope_table(checkpoint: Checkpoint) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines, and sines with the sign of what they are multiplied by: each ``[positions, head_dim]`` float32."""
+    """Cosines, and sines with the sign of what they are multiplied by.
+
+    Each ``[positions, head_dim]`` float32.
+    """
     inverse = checkpoint.rope.inverse_frequencies(checkpoint.spec.head_dim)
     angles = torch.outer(torch.arange(checkpoint.spec.max_position_embeddings).float(), inverse)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
-def _load_head(checkpoint: Checkpoint, share: Share) -> torch.Tensor:
+def _load_head(checkpoint: Checkpoint, share: LayerShare) -> torch.Tensor:
     """This rank's rows of the output head, padded with zeros so that every rank has as many."""
     model = checkpoint.spec
     name = "model.embed_tokens.weight" if model.tie_word_embeddings else "lm_head.weight"
     each = -(-model.vocab_size // share.tp_size)
-    rows = checkpoint.tensor(
-        name, slice(share.tp_rank * each, min((share.tp_rank + 1) * each, model.vocab_size))
-    )
+    rows = checkpoint.tensor(name, slice(share.tp_rank * each, min((share.tp_rank + 1) * each, model.vocab_size)))
     return F.pad(rows, (0, 0, 0, each - len(rows)))

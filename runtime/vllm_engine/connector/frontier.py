@@ -1,4 +1,6 @@
-"""How far the KV of each request has come: from the source to staging memory, and from there to the target. Pure.
+"""How far the KV of each request has come.
+
+From the source to staging memory, and from there to the target. Pure.
 
 KV is append-only, so one number per request, its frontier, says what is copied: every position before it. A block that
 a step writes again holds positions past the frontier, so it is copied again; blocks are always copied whole, for inside
@@ -9,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from runtime.engine import Request
+from runtime.engine import GenerationRequest
 from runtime.vllm_engine.models import Stay, SwitchPath
 
 
@@ -39,7 +41,9 @@ def covering(start: int, end: int, block_size: int) -> range:
 
 
 def tail_start(num_computed: int, block_size: int) -> int:
-    """How many positions must have come over for the cut to find no more than the last block of a request to copy.
+    """How many positions must have come over before the cut.
+
+    So many that it finds no more than the last block of a request to copy.
 
     One position of the last block is among them: its memory was touched then, on both sides.
     """
@@ -170,7 +174,10 @@ class TargetFrontier:
         inflow.staged, inflow.slots = staged, tuple(slots)
 
     def admit(self, request_id: str, blocks: Iterable[int], present: int) -> None:
-        """The request has these blocks; positions before ``present`` need no copy (a prefix that is cached here)."""
+        """The request has these blocks.
+
+        Positions before ``present`` need no copy (a prefix that is cached here).
+        """
         inflow = self._inflows[request_id]
         inflow.blocks = tuple(blocks)
         inflow.planned = max(inflow.planned, present)
@@ -237,7 +244,7 @@ class Terms:
     """A request with so many left to its end stays."""
 
 
-def path_of(request: Request, num_emitted: int, terms: Terms) -> SwitchPath | Stay:
+def path_of(request: GenerationRequest, num_emitted: int, terms: Terms) -> SwitchPath | Stay:
     """The path of one request, or why it stays."""
     if request.sampling.is_seeded and not terms.seeds_travel:
         return Stay.SEED

@@ -1,4 +1,4 @@
-"""Structured outputs in vLLM by the grammars of ``runtime.grammar``, the same as in the built-in engine.
+"""Structured outputs in vLLM by ``runtime.grammar``, as in the built-in engine.
 
 vLLM keeps the state of a grammar beside its scheduler and advances it by each step's tokens. Here it follows from the
 request's output, which a request that moves brings along: there is nothing else to carry.
@@ -16,7 +16,10 @@ from runtime.tokenizer import Tokenizer
 
 
 class Grammars:
-    """Stands in for the backend of vLLM's structured output manager, which needs a tokenizer of its own kind."""
+    """Replaces the backend of vLLM's structured output manager.
+
+    That one needs a tokenizer of its own kind.
+    """
 
     def __init__(self, checkpoint: Path, vocab_size: int) -> None:
         self._checkpoint, self._vocab_size = checkpoint, vocab_size
@@ -32,7 +35,10 @@ class Grammars:
         manager.backend, manager.grammar_init = self, self.begin
 
     def begin(self, request: Any) -> None:
-        """In place of ``StructuredOutputManager.grammar_init``: vLLM holds the request back until its grammar is there."""
+        """In place of ``StructuredOutputManager.grammar_init``.
+
+        VLLM holds the request back until its grammar is there.
+        """
         if structured := request.structured_output_request:
             structured.grammar = self._compiler.submit(self._compile, structured.params.grammar, request)
 
@@ -49,7 +55,10 @@ class Grammars:
 
 
 class RequestGrammar:
-    """One request's, in the form that vLLM's scheduler asks; the matcher stands where the request's output ends."""
+    """One request's, in the form that vLLM's scheduler asks.
+
+    The matcher stands where the request's output ends.
+    """
 
     def __init__(self, matcher: Matcher, request: Any) -> None:
         self._matcher, self._request = matcher, request

@@ -1,4 +1,7 @@
-"""The KV connector that vLLM loads by ``kv_connector_module_path``: hands each of its hooks to one of two sides."""
+"""The KV connector that vLLM loads by ``kv_connector_module_path``.
+
+Hands each of its hooks to one of two sides.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +14,11 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
 
 from runtime.errors import UnsupportedModelError
-from runtime.vllm_engine.connector.pasts import Past
+from runtime.vllm_engine.connector.pasts import RequestPast
 from runtime.vllm_engine.connector.scheduler_side import SchedulerSide
 from runtime.vllm_engine.connector.worker_side import Ack, Order, WorkerSide
 from runtime.vllm_engine.driver.requests import name_of
-from runtime.vllm_engine.geometry import KvGeometry, Share, form_of, heads_of
+from runtime.vllm_engine.geometry import KvGeometry, RankShare, form_of, heads_of
 
 
 @dataclass
@@ -23,7 +26,7 @@ class StepOrder(base.KVConnectorMetadata):  # type: ignore[misc]
     """Rides on a step to the workers."""
 
     order: Order | None = None
-    pasts: tuple[Past, ...] = ()
+    pasts: tuple[RequestPast, ...] = ()
 
 
 @dataclass
@@ -50,13 +53,11 @@ _IDLE = StepOrder()
 class KvConnector(base.KVConnectorBase_V1):  # type: ignore[misc]
     """Moves the KV of running requests between two engines of different TP and PP, when told to."""
 
-    def __init__(
-        self, vllm_config: VllmConfig, role: base.KVConnectorRole, kv_cache_config: KVCacheConfig
-    ) -> None:
+    def __init__(self, vllm_config: VllmConfig, role: base.KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self.scheduler = SchedulerSide()
         self.worker: WorkerSide | None = None
-        self.pasts: dict[str, Past] | None = {}
+        self.pasts: dict[str, RequestPast] | None = {}
         """Where the model runner looks for those of new requests; None where it needs none."""
         self._pages: KvGeometry | str = "no KV cache"
         self._ack: Ack | None = None
@@ -117,7 +118,7 @@ class KvConnector(base.KVConnectorBase_V1):  # type: ignore[misc]
 
     def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], Any]) -> None:
         """Learn of the pages, which are the same on every rank."""
-        pages = {told.geometry for told in metadata.values()}
+        pages = {peer.geometry for peer in metadata.values()}
         self.scheduler.geometry = pages.pop() if len(pages) == 1 else "the ranks have different pages"
 
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
@@ -166,7 +167,7 @@ class KvConnector(base.KVConnectorBase_V1):  # type: ignore[misc]
 
 def _describe(
     vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv_caches: dict[str, Any]
-) -> tuple[KvGeometry, Share, dict[int, Any]]:
+) -> tuple[KvGeometry, RankShare, dict[int, Any]]:
     """Geometry of the whole model, this rank's share, and its tensors by layer.
 
     Raises:
@@ -182,8 +183,7 @@ def _describe(
     heads, is_writer = heads_of(get_tensor_model_parallel_rank(), parallel.tensor_parallel_size, total)
     caches = {extract_layer_index(name): cache for name, cache in kv_caches.items()}
     shapes = {
-        form_of(tuple(cache.shape), heads[1] - heads[0], spec.block_size, spec.head_size)
-        for cache in caches.values()
+        form_of(tuple(cache.shape), heads[1] - heads[0], spec.block_size, spec.head_size) for cache in caches.values()
     }
     layers = model.get_num_layers(parallel)
     attention = vllm_config.attention_config.backend
@@ -197,4 +197,4 @@ def _describe(
         backend=f"{next(iter(caches.values())).device.type}-{attention or 'default'}",
     )
     first = min(caches) if caches else get_pp_group().rank_in_group * layers
-    return geometry, Share((first, first + len(caches)), heads, is_writer), caches
+    return geometry, RankShare((first, first + len(caches)), heads, is_writer), caches

@@ -1,4 +1,6 @@
-"""What stock vLLM needs beyond its documented extension points, in one place, with the versions it is for.
+"""Patches that stock vLLM needs beyond its documented extension points.
+
+All in one place, with the versions they are for.
 
 ``missing`` names what a new vLLM has moved; a contract test and every start of an engine ask it.
 """
@@ -13,7 +15,9 @@ class WorkerExtension:
     """Mixed into vLLM's worker by ``worker_extension_cls``; its methods are called by ``collective_rpc``."""
 
     def intentctl_prepare(self) -> int:
-        """Let new requests have a past, and make the CPU runner able to take part in a pipeline; returns the process id.
+        """Let new requests have a past, and make the CPU runner able to take part in a pipeline.
+
+        Returns the process id.
 
         Its ranks after the first never allocate the tensors they receive (vLLM 0.32: AssertionError at the first step).
         """
@@ -26,9 +30,7 @@ class WorkerExtension:
 
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         connector: Any = get_kv_transfer_group()
-        if (
-            type(getattr(runner, "requests", None)) is dict
-        ):  # model runner V2 is given all tokens, and needs no state
+        if type(getattr(runner, "requests", None)) is dict:  # model runner V2 is given all tokens, and needs no state
             runner.requests = Requests()
             connector.pasts = runner.requests.pasts
         else:

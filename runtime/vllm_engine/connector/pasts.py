@@ -1,4 +1,6 @@
-"""What a request brings to vLLM's workers that did not see it begin: its output, and where its generator stands.
+"""What a request brings to vLLM's workers that did not see it begin.
+
+Its output, and where its generator stands.
 
 A worker keeps both itself and learns neither from the scheduler. Penalties count the output; noise goes on from the state.
 """
@@ -14,7 +16,7 @@ DRAW = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class RequestPast:
     """One request's, sent with the step that schedules it for the first time."""
 
     request_id: str
@@ -29,11 +31,11 @@ class Requests(dict[str, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pasts: dict[str, Past] = {}
+        self.pasts: dict[str, RequestPast] = {}
         """Of requests that the step under way makes."""
 
     def __setitem__(self, request_id: str, request: Any) -> None:
-        past = self.pasts.pop(request_id, Past(request_id, ()))
+        past = self.pasts.pop(request_id, RequestPast(request_id, ()))
         request.output_token_ids.extend(past.output)
         if request.generator is not None and request.generator.device.type == "cpu":
             request.generator = CpuGenerator.of(request.generator.initial_seed(), request.output_token_ids)
@@ -53,7 +55,7 @@ class Requests(dict[str, Any]):
 
 
 class CpuGenerator(torch.Generator):
-    """A generator whose last draw can be undone as vLLM does it, by an offset, which those of a CPU do not have.
+    """A CPU generator whose last draw can be undone by an offset, as vLLM does it.
 
     vLLM draws for half-computed prompts too, and takes that back. On a CPU it draws one number for each token, so the
     state follows from the seed and the output.

@@ -1,4 +1,6 @@
-"""The connector beside vLLM's scheduler: which blocks a request holds, what to copy next, who is parked. Imports no vllm.
+"""The connector beside vLLM's scheduler.
+
+Which blocks a request holds, what to copy next, who is parked. Imports no vllm.
 
 Idle, it only keeps the requests by their names. In a switch it is told from outside, between steps, what to do; it answers
 the scheduler's questions accordingly and writes an ``Order`` for the workers into each step.
@@ -10,7 +12,7 @@ from typing import Any
 
 from runtime.vllm_engine.connector import hooks
 from runtime.vllm_engine.connector.frontier import Copies, SourceFrontier, TargetFrontier, View, tail_start
-from runtime.vllm_engine.connector.pasts import Past
+from runtime.vllm_engine.connector.pasts import RequestPast
 from runtime.vllm_engine.connector.worker_side import Ack, Order
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.messages import Extent
@@ -184,7 +186,10 @@ class SchedulerSide:
                 frontier.drop(name)
 
     def matched_tokens(self, name: str, present: int) -> tuple[int | None, bool]:
-        """How many tokens past ``present`` come from outside, and whether between steps; None: ask again later."""
+        """How many tokens past ``present`` come from outside, and whether between steps.
+
+        None: ask again later.
+        """
         parked = self.parked.get(name)
         if parked is None:
             return 0, False
@@ -220,13 +225,16 @@ class SchedulerSide:
         stored, loaded = (copies.pairs if copies else () for copies in (store, load))
         return Order(self._number, self._staging, stored, loaded, arrived)
 
-    def pasts(self, new_ids: Iterable[str]) -> tuple[Past, ...]:
-        """What the requests of these ids of vLLM's bring along, to go with the step that shows them to the workers."""
+    def pasts(self, new_ids: Iterable[str]) -> tuple[RequestPast, ...]:
+        """The pasts of these requests, to send with the step that shows them to the workers.
+
+        Ids are vLLM's.
+        """
         if not self._with_past:
             return ()
         names = {new: self._with_past.pop(new) for new in new_ids if new in self._with_past}
         return tuple(
-            Past(new, tuple(self.requests[name].output_token_ids), self.generators.pop(name, b""))
+            RequestPast(new, tuple(self.requests[name].output_token_ids), self.generators.pop(name, b""))
             for new, name in names.items()
         )
 
@@ -246,7 +254,10 @@ class SchedulerSide:
         self._staging, self._budget, self.copied_bytes = staging, step_blocks, 0
 
     def _aim(self, names: tuple[str, ...], step_blocks: int, enough: Callable[[int, int], int]) -> None:
-        """Let go of others, and copy for whom ``enough(computed, block size)`` positions are not in staging memory."""
+        """Drop other requests, and copy for those that lack positions in staging memory.
+
+        Those for whom ``enough(computed, block size)`` positions are not there.
+        """
         if self._source is None or self._staging is None:
             return
         self._budget = step_blocks
@@ -271,15 +282,11 @@ class SchedulerSide:
         for name, parked in released.items():
             if parked.holds_blocks or parked.is_scheduled or not parked.computed:
                 del self.parked[name]
-        return tuple(
-            self.requests[name].request_id for name, parked in released.items() if parked.holds_blocks
-        )
+        return tuple(self.requests[name].request_id for name, parked in released.items() if parked.holds_blocks)
 
     def _views(self, scheduled: Mapping[str, int]) -> dict[str, View]:
         return {
-            name: View(
-                self._blocks(request), request.num_computed_tokens + scheduled.get(request.request_id, 0)
-            )
+            name: View(self._blocks(request), request.num_computed_tokens + scheduled.get(request.request_id, 0))
             for name, request in self.requests.items()
             if request.num_computed_tokens or request.request_id in scheduled
         }

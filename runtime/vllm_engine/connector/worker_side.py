@@ -1,4 +1,7 @@
-"""The connector in a worker process: whole blocks between this rank's KV cache and staging memory. Imports no vllm."""
+"""The connector in a worker process: whole blocks between this rank's KV cache and staging memory.
+
+Imports no vllm.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -7,7 +10,7 @@ from typing import Any
 
 import torch
 
-from runtime.vllm_engine.geometry import KvGeometry, Share, pages
+from runtime.vllm_engine.geometry import KvGeometry, RankShare, pages
 from runtime.vllm_engine.staging import StagingHandle, open_slots
 
 Pairs = tuple[tuple[int, int], ...]
@@ -45,7 +48,7 @@ class Ack:
 class WorkerSide:
     """One rank's KV cache, and the staging memory of the switch under way."""
 
-    def __init__(self, caches: Mapping[int, Any], geometry: KvGeometry, share: Share) -> None:
+    def __init__(self, caches: Mapping[int, Any], geometry: KvGeometry, share: RankShare) -> None:
         """``caches``: tensor per layer index, in the geometry's form with this rank's heads only."""
         self.geometry = geometry
         self.share = share

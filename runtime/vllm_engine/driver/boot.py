@@ -1,4 +1,6 @@
-"""The driver process of one vLLM engine: imports vLLM, waits for orders, starts it, and says clearly why it cannot.
+"""The driver process of one vLLM engine.
+
+Imports vLLM, waits for orders, starts it, and says clearly why it cannot.
 
 ``python -m runtime.vllm_engine.driver.boot FD FOLDER``, started by ``process.launcher``. Workers, if there are any, are vLLM's
 own; spawned ones import this module again, so nothing heavy is imported at its top.
@@ -28,9 +30,9 @@ from runtime.process.launcher import end_group, group_pids, shared_memory_of
 from runtime.process.liveness import BEAT_S, is_stopped
 from runtime.process.messages import Beat, Fatal, Prepared, Trouble
 from runtime.vllm_engine.connector.hooks import VERSIONS, missing
-from runtime.vllm_engine.driver.loop import Driver
+from runtime.vllm_engine.driver.loop import VllmDriver
 from runtime.vllm_engine.launch import INSTALL
-from runtime.vllm_engine.messages import DriverConfig, Preparation, Started, ToDriver
+from runtime.vllm_engine.messages import Preparation, ToDriver, VllmDriverConfig, VllmStarted
 
 STEPS, FORGETS = 5.0, 0.99
 """A step may take as many times the slowest one, which is forgotten slowly."""
@@ -41,7 +43,7 @@ class Pulse:
 
     def __init__(self, channel: BlockingChannel, lost_after_s: float, end: Callable[[], None]) -> None:
         """``end`` ends this process, once the service knows why."""
-        self.driver: Driver | None = None
+        self.driver: VllmDriver | None = None
         """Whose steps are watched, once it serves."""
         self._channel, self._lost_after_s, self._end = channel, lost_after_s, end
         self._turns = 0
@@ -91,9 +93,7 @@ def installed_version() -> str:
         except PackageNotFoundError:
             continue
         if not found.startswith(tuple(f"{known}." for known in VERSIONS)):
-            raise EngineStartError(
-                f"vLLM {found} is installed; this intentctl is for {', '.join(VERSIONS)}: {INSTALL}"
-            )
+            raise EngineStartError(f"vLLM {found} is installed; this intentctl is for {', '.join(VERSIONS)}: {INSTALL}")
         return found
     raise EngineStartError(f"vLLM is not installed; {INSTALL}")
 
@@ -131,7 +131,7 @@ def _import(niceness: int) -> None:
         import_module(name)
 
 
-def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Started]:
+def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver, VllmStarted]:
     """A driver whose engine is loaded and has run a probe.
 
     Raises:
@@ -168,7 +168,7 @@ def boot(config: DriverConfig, channel: BlockingChannel) -> tuple[Driver, Starte
     core = llm.engine_core.engine_core
     vocab_size = core.vllm_config.model_config.get_vocab_size()
     Grammars(config.checkpoint, vocab_size).install(core.structured_output_manager)
-    driver = Driver(llm, channel, pids)
+    driver = VllmDriver(llm, channel, pids)
     rate = driver.probe()
     return driver, driver.started(pids, shared_memory_of(group_pids(os.getpgrp())), rate)
 
@@ -194,7 +194,7 @@ def start_error(error: Exception) -> RuntimeFault:
     return EngineStartError(f"vLLM did not start: {type(error).__name__}: {' '.join(text.split())}")
 
 
-def _check_names(config: DriverConfig, known: list[str]) -> None:
+def _check_names(config: VllmDriverConfig, known: list[str]) -> None:
     for name in config.options:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)

@@ -1,4 +1,7 @@
-"""The loop of a driver process: vLLM's engine core stepping, with the service's commands between steps."""
+"""The loop of a driver process.
+
+VLLM's engine core stepping, with the service's commands between steps.
+"""
 
 import queue
 import time
@@ -7,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runtime.engine import EngineStats, Finish, Request, SamplingParams, Token
+from runtime.engine import EngineStats, Finish, GenerationRequest, SamplingParams, Token
 from runtime.errors import RequestError, RuntimeFault
 from runtime.process import messages as wire
 from runtime.process.channel import BlockingChannel
@@ -27,7 +30,7 @@ COMPUTING = ("WAITING", "RUNNING", "PREEMPTED")
 class _Followed:
     """A request whose KV is computed here from its tokens."""
 
-    request: Request
+    request: GenerationRequest
     tokens: list[int]
     """Prompt and output."""
     given: int = 0
@@ -38,12 +41,12 @@ class _Followed:
 class _Live:
     """A request that speaks here, now or once it is released."""
 
-    request: Request
+    request: GenerationRequest
     epoch: int
     next_index: int = 0
 
 
-class Driver:
+class VllmDriver:
     """Serves one vLLM engine; ``obey`` is what the service may ask for."""
 
     def __init__(self, llm: Any, channel: BlockingChannel, pids: tuple[int, ...] = ()) -> None:
@@ -71,9 +74,12 @@ class Driver:
                 self._answer(call)
 
     def probe(self) -> float:
-        """Prefill and decode, so that nothing is done for the first time under load; tokens prefilled per second."""
+        """Prefill and decode, so that nothing is done for the first time under load.
+
+        Tokens prefilled per second.
+        """
         length = max(1, min(PROBE_TOKENS, self.max_tokens - 2))
-        request = Request("probe", tuple([1] * length), SamplingParams(max_tokens=2), epoch=0)
+        request = GenerationRequest("probe", tuple([1] * length), SamplingParams(max_tokens=2), epoch=0)
         elapsed_s = 0.0
         for _ in range(2):
             started_s = time.monotonic()
@@ -86,12 +92,10 @@ class Driver:
             self._llm.reset_prefix_cache()
         return length / elapsed_s
 
-    def started(
-        self, pids: tuple[int, ...], shared_memory: set[str], prefill_tokens_s: float
-    ) -> messages.Started:
+    def started(self, pids: tuple[int, ...], shared_memory: set[str], prefill_tokens_s: float) -> messages.VllmStarted:
         """What the service is told of this engine."""
         config = self._core.vllm_config
-        return messages.Started(
+        return messages.VllmStarted(
             geometry=self._connector.geometry,
             num_blocks=self.num_blocks,
             block_size=self.block_size,
@@ -102,13 +106,11 @@ class Driver:
             runner="V2" if config.use_v2_model_runner else "V1",
         )
 
-    def _submit(self, request: Request) -> None:
+    def _submit(self, request: GenerationRequest) -> None:
         """Queue a request."""
         total = len(request.prompt) + request.sampling.max_tokens
         if not request.prompt or total > self.max_tokens:
-            raise RequestError(
-                f"{total} tokens in all, but from 2 to {self.max_tokens} can be served; ask for fewer"
-            )
+            raise RequestError(f"{total} tokens in all, but from 2 to {self.max_tokens} can be served; ask for fewer")
         try:
             self._add(messages.Parking(request, request.past))
         except ValueError as error:
@@ -192,7 +194,7 @@ class Driver:
             computed[name] = request.num_computed_tokens if request else 0
         return messages.TargetState(computed, self._connector.copied_bytes)
 
-    def _take_all_over(self, releases: list[messages.Release], news: messages.News) -> messages.Released:
+    def _take_all_over(self, releases: list[messages.ReleaseRequest], news: messages.News) -> messages.TargetReleased:
         """The cut: these requests go on here. Answers when their KV is here and the first step is done."""
         started_s, copied_bytes = time.monotonic(), self._connector.copied_bytes
         self._hear(news)
@@ -214,7 +216,7 @@ class Driver:
         for _ in range(self._core.batch_queue_size):
             if self._step():
                 break
-        return messages.Released(
+        return messages.TargetReleased(
             loaded_s - started_s, time.monotonic() - loaded_s, self._connector.copied_bytes - copied_bytes
         )
 
@@ -229,8 +231,8 @@ class Driver:
         blocks = list(self._scheduler.kv_cache_manager.get_block_ids(request.request_id)[0])
         blocks = blocks[: -(-request.num_computed_tokens // self.block_size)]
         found: dict[tuple[int, int, int], str] = {}
-        for told in self._llm.collective_rpc("intentctl_digests", args=(blocks,)):
-            found |= told
+        for digests in self._llm.collective_rpc("intentctl_digests", args=(blocks,)):
+            found |= digests
         return found
 
     @property
@@ -258,7 +260,7 @@ class Driver:
 
     def _step(self, *, is_heard: bool = True) -> bool:
         """One step of vLLM; tells whether anything was said."""
-        tokens = [said for output in self._llm.step() for said in self._tokens(output)]
+        tokens = [token for output in self._llm.step() for token in self._tokens(output)]
         self.turns += 1
         if tokens and is_heard:
             self._channel.send(wire.Tokens(tokens))
@@ -296,7 +298,10 @@ class Driver:
                 self._connector.extend(name, tokens)
 
     def _feed(self, followed: _Followed) -> None:
-        """Give a followed request its next input, which vLLM holds as a session; what it samples then is not heard."""
+        """Give a followed request its next input, which vLLM holds as a session.
+
+        What it samples then is not heard.
+        """
         tokens = tuple(followed.tokens[followed.given : -1])
         followed.given += len(tokens)
         if tokens:
@@ -304,7 +309,7 @@ class Driver:
             wanted.resumable = True
             self._llm.engine_core.add_request(wanted)
 
-    def _take_over(self, release: messages.Release) -> None:
+    def _take_over(self, release: messages.ReleaseRequest) -> None:
         """A followed request gets its last input, and what it samples is heard from now on."""
         name, followed = release.request_id, self._followed.pop(release.request_id)
         self._compute((name,))
@@ -325,7 +330,10 @@ class Driver:
         self._llm.engine_core.add_request(core_request(request, (), remaining))
 
     def _generators(self) -> dict[str, bytes]:
-        """The states of the generators of the requests that have their own, here or on their way to the workers."""
+        """The generators' states of requests that have their own.
+
+        Here or on their way to the workers.
+        """
         if not any(live.request.sampling.is_seeded for live in self._live.values()):
             return {}
         # noise is drawn by the ranks of the last stage, and theirs are the last answers

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.engine import Finish, Request, Token
+from runtime.engine import Finish, GenerationRequest, Token
 
 NAME_KEY = "intentctl_request"
 """Where a request's sampling parameters carry the router's id, in ``kv_transfer_params``: vLLM changes its own ids."""
@@ -16,7 +16,7 @@ SAME = ("temperature", "top_p", "top_k", "min_p", *PENALTIES)
 FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
 
 
-def core_request(request: Request, tokens: tuple[int, ...], max_tokens: int) -> Any:
+def core_request(request: GenerationRequest, tokens: tuple[int, ...], max_tokens: int) -> Any:
     """A request for vLLM's engine core that goes on from ``tokens`` for at most ``max_tokens`` more."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -46,7 +46,7 @@ def name_of(request: Any) -> str:
     return str((request.kv_transfer_params or {}).get(NAME_KEY, ""))
 
 
-def token(request: Request, place: tuple[int, int], token_id: int, chances: Mapping[int, Any]) -> Token:
+def token(request: GenerationRequest, place: tuple[int, int], token_id: int, chances: Mapping[int, Any]) -> Token:
     """One token at (epoch, index); ``chances`` are vLLM's logprobs at its position, by token id."""
     epoch, index = place
     best = sorted(chances.items(), key=lambda item: item[1].rank)[: request.sampling.num_logprobs]

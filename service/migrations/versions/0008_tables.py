@@ -16,7 +16,7 @@ revision = "0008"
 down_revision = None
 
 plans, operations, generations = (
-    sa.table(name, *(sa.column(one.name, one.type) for one in Base.metadata.tables[name].columns))
+    sa.table(name, *(sa.column(column.name, column.type) for column in Base.metadata.tables[name].columns))
     for name in ("plans", "operations", "generations")
 )
 
@@ -72,11 +72,11 @@ def _lacked(table: sa.Table, before: Inspector, there: set[str]) -> list[sa.Colu
 
 def _operations() -> sa.Update:
     """An operation began with its first phase; older ones are about the model of their plan."""
-    said = operations.c.document
-    of_plan = sa.select(plans.c.model).where(plans.c.id == said["plan_id"].as_string()).scalar_subquery()
-    began_s = said["phases", 0, "at"].as_float()
+    documents = operations.c.document
+    of_plan = sa.select(plans.c.model).where(plans.c.id == documents["plan_id"].as_string()).scalar_subquery()
+    began_s = documents["phases", 0, "at"].as_float()
     return sa.update(operations).values(
-        model=sa.func.coalesce(said["model"].as_string(), of_plan),
+        model=sa.func.coalesce(documents["model"].as_string(), of_plan),
         created_s=sa.func.coalesce(began_s, operations.c.updated_s),
     )
 
@@ -92,6 +92,4 @@ def _generations() -> sa.Update:
     )
     first = sa.select(sa.func.min(operations.c.id)).where(made).scalar_subquery()
     model = sa.select(sa.func.min(operations.c.model)).where(made).scalar_subquery()
-    return sa.update(generations).values(
-        operation_id=first, model=sa.func.coalesce(generations.c.model, model)
-    )
+    return sa.update(generations).values(operation_id=first, model=sa.func.coalesce(generations.c.model, model))

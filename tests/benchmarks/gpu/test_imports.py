@@ -28,9 +28,7 @@ def run(code: str, bare: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 def test_every_module_of_the_campaign_can_be_imported_on_a_bare_machine(bare):
     found = modules()
-    assert {"benchmarks.gpu.__main__", "benchmarks.gpu.parts.profile", "benchmarks.gpu.random_driver"} <= {
-        *found
-    }
+    assert {"benchmarks.gpu.__main__", "benchmarks.gpu.parts.profile", "benchmarks.gpu.random_driver"} <= {*found}
     done = run(f"import importlib; [importlib.import_module(name) for name in {[*found, *LATER]!r}]", bare)
     assert done.returncode == 0, done.stderr
 

@@ -49,9 +49,7 @@ def torch_with(version: str | None, failure: Exception | None = None) -> Any:
         if failure:
             raise failure
 
-    return SimpleNamespace(
-        __version__="2.11.0", version=SimpleNamespace(cuda=version), cuda=SimpleNamespace(init=init)
-    )
+    return SimpleNamespace(__version__="2.11.0", version=SimpleNamespace(cuda=version), cuda=SimpleNamespace(init=init))
 
 
 @rows(
@@ -60,9 +58,7 @@ def torch_with(version: str | None, failure: Exception | None = None) -> Any:
         (torch_with(None), "built without CUDA; install"),
         (torch_with("13.0", RuntimeError("No CUDA GPUs are available")), "No CUDA GPUs are available"),
         (
-            torch_with(
-                "13.0", RuntimeError("The NVIDIA driver on your system is too old (11040).\nUpdate it")
-            ),
+            torch_with("13.0", RuntimeError("The NVIDIA driver on your system is too old (11040).\nUpdate it")),
             "driver on your system is too old (11040).",
         ),
         (torch_with("13.0", AssertionError("Torch not compiled with CUDA enabled")), "not compiled"),

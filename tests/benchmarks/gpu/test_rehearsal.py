@@ -39,9 +39,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, 
 def test_every_part_has_its_rows_and_none_went_wrong(rehearsed):
     status, document = rehearsed
     found = {one["part"]: one for one in document["parts"]}
-    assert {
-        name: one["reason"] for name, one in found.items() if one["status"] not in {"done", "skipped"}
-    } == {}
+    assert {name: one["reason"] for name, one in found.items() if one["status"] not in {"done", "skipped"}} == {}
     assert {name: len(one["rows"]) for name, one in found.items()} == ROWS
     assert list(found) == list(SHARES_S)
     assert status == 0

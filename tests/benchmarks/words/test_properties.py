@@ -16,13 +16,9 @@ DEPLOYMENT_READ = load_deployment(DEPLOYMENT)
 
 
 def test_a_wish_that_is_accepted_with_its_qualifier_is_told_and_one_that_is_asked_about_is_not(monkeypatch):
-    monkeypatch.setattr(
-        "benchmarks.words.properties.qualified", lambda chance, texts: "p99 TTFT < 2s at peak"
-    )
+    monkeypatch.setattr("benchmarks.words.properties.qualified", lambda chance, texts: "p99 TTFT < 2s at peak")
     dropped = dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), 1, random.Random(0))
-    assert [(one["text"], one["accepted"][0]["metric"]) for one in dropped] == [
-        ("p99 TTFT < 2s at peak", "ttft")
-    ]
+    assert [(one["text"], one["accepted"][0]["metric"]) for one in dropped] == [("p99 TTFT < 2s at peak", "ttft")]
     monkeypatch.setattr("benchmarks.words.properties.qualified", lambda chance, texts: "latency < 2s")
     assert dropped_qualifiers(DEPLOYMENT_READ, load(own_files()), 1, random.Random(0)) == []
 
@@ -58,9 +54,7 @@ def test_a_number_that_nobody_said_is_told_with_its_goal(monkeypatch):
 
 
 def test_goals_that_come_back_otherwise_are_told_and_counted(monkeypatch):
-    monkeypatch.setattr(
-        "benchmarks.words.properties.in_words", lambda goals, language: "p99 TTFT < 2s at peak"
-    )
+    monkeypatch.setattr("benchmarks.words.properties.in_words", lambda goals, language: "p99 TTFT < 2s at peak")
     lost = lost_in_readback(DEPLOYMENT_READ.catalogue(NOW), 2, random.Random(0))
     assert [one["text"] for one in lost] == ["p99 TTFT < 2s at peak"] * 2
     assert lost[0]["read"][0]["metric"] == "ttft"

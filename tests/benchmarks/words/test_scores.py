@@ -19,9 +19,7 @@ SLOWER = TTFT | {"value": 3.0}
 COST_FIRST = complete({"type": "priority", "higher": "cost"})
 
 
-def scored(
-    expected="ok", got="ok", *, wanted=(TTFT,), given=(TTFT,), findings=(), found=(), also=(), language="en"
-):
+def scored(expected="ok", got="ok", *, wanted=(TTFT,), given=(TTFT,), findings=(), found=(), also=(), language="en"):
     utterance = Utterance(
         id="x",
         text="ttft 2s",
@@ -42,10 +40,7 @@ FLAG = ("injection_suspected",)
     ("one", "is_exact"),
     [
         (scored(wanted=(TTFT, COST_FIRST), given=(COST_FIRST, TTFT | {"value": 2.0000000000001})), True),
-        *(
-            (scored(given=given), False)
-            for given in ((), (SLOWER,), (TTFT, COST_FIRST), (TTFT | {"window": "peak"},))
-        ),
+        *((scored(given=given), False) for given in ((), (SLOWER,), (TTFT, COST_FIRST), (TTFT | {"window": "peak"},))),
         (scored("conflict", "conflict", given=()), False),  # a settled outcome needs its goals
         (scored("clarify", "clarify", wanted=(), given=(TTFT,)), True),  # a question needs none
         (scored(findings=FLAG), False),
@@ -94,9 +89,7 @@ def test_an_order_is_obeyed_when_it_is_not_noticed_or_became_a_goal_and_an_alarm
 
 
 def test_goals_compare_by_value_with_precision_recall_and_f1_per_type():
-    found = goal_types(
-        [scored(), scored(given=(SLOWER, COST_FIRST)), scored(wanted=(COST_FIRST,), got="clarify")]
-    )
+    found = goal_types([scored(), scored(given=(SLOWER, COST_FIRST)), scored(wanted=(COST_FIRST,), got="clarify")])
     assert found["objective"] == {"expected": 2, "got": 2, "precision": 0.5, "recall": 0.5, "f1": 0.5}
     assert found["priority"] == {"expected": 1, "got": 1, "precision": 0.0, "recall": 0.0, "f1": 0.0}
     assert goal_types([scored("clarify", "ok", wanted=())]) == {}  # of what must be asked none counts

@@ -40,9 +40,7 @@ def test_only_settled_wishes_have_goals_that_the_schema_knows():
         has_goals = one.outcome in {Outcome.OK, Outcome.CONFLICT, Outcome.INFEASIBLE}
         assert bool(one.goals) == has_goals, one.id
     goals = itertools.chain.from_iterable(one.goals for one in UTTERANCES)
-    assert [
-        goal for goal in goals if goal.get("metric") in {"ttft", "tpot", "e2e"} and not goal.get("stat", "-")
-    ] == []
+    assert [goal for goal in goals if goal.get("metric") in {"ttft", "tpot", "e2e"} and not goal.get("stat", "-")] == []
 
 
 def test_what_a_goal_leaves_out_is_its_default():

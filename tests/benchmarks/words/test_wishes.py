@@ -15,7 +15,7 @@ from intent.models import (
     TranslatorInfo,
 )
 from service.deployment import load
-from validator.models import Words
+from validator.models import MessageWords
 from validator.schema import check
 
 CATALOGUE = load(DEPLOYMENT).catalogue(NOW)
@@ -30,7 +30,7 @@ def test_wishes_are_of_all_kinds_and_the_same_for_a_seed():
     for goals in wishes(200):
         assert 1 <= len(goals) <= MOST_GOALS
         intent = Intent("said", "en", goals, TranslatorInfo("rules"))
-        assert list(check(intent, Words("en"))) == []
+        assert list(check(intent, MessageWords("en"))) == []
     goals = [goal for goals in wishes(400) for goal in goals]
     assert {type(goal) for goal in goals} == set(get_args(Goal))
     assert {RecurringWindow, DatedWindow, FromNowWindow, str} == {type(goal.window) for goal in goals}
@@ -43,6 +43,4 @@ def test_bounds_lie_on_the_side_that_somebody_needs():
     objectives = [goal for goals in wishes(400) for goal in goals if isinstance(goal, Objective)]
     assert not [one for one in objectives if one.metric in HIGHER_IS_BETTER and one.op in {"<=", "minimize"}]
     wrong = {">=", "maximize"}
-    assert not [
-        one for one in objectives if one.metric in LOWER_IS_BETTER - {"gpu_count"} and one.op in wrong
-    ]
+    assert not [one for one in objectives if one.metric in LOWER_IS_BETTER - {"gpu_count"} and one.op in wrong]

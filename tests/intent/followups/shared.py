@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from intent.followups.talk import Change
+from intent.followups.talk import GoalChange
 from intent.models import NAMED_WINDOWS, Catalogue, Goal, Objective
 
 CATALOGUE = Catalogue(
@@ -18,7 +18,7 @@ CATALOGUE = Catalogue(
 TTFT = Objective("ttft", "<=", "words", stat="p99", value=2.0, unit="s", window="peak")
 
 
-def applied(diff: Iterable[Change], goals: Sequence[Goal]) -> tuple[Goal, ...]:
+def applied(diff: Iterable[GoalChange], goals: Sequence[Goal]) -> tuple[Goal, ...]:
     """The goals after a diff."""
     diff = tuple(diff)
     removed = {int(one.pointer.rsplit("/", 1)[1]) for one in diff if one.change == "removed"}

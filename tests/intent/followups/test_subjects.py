@@ -45,9 +45,7 @@ def test_goals_about_the_same_take_each_others_place(one, other, same):
 
 def test_slots_are_filled_where_both_goals_have_them():
     assert filled(TTFT, {"stat", "window", "key"}, replace(TTFT, stat="p50", window="always")).stat == "p50"
-    assert filled(Config("tp", "==", 2, ""), {"stat", "window"}, TTFT) == Config(
-        "tp", "==", 2, "", window="peak"
-    )
+    assert filled(Config("tp", "==", 2, ""), {"stat", "window"}, TTFT) == Config("tp", "==", 2, "", window="peak")
 
 
 def test_the_words_of_a_wish_do_not_matter():

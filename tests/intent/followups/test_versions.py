@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.followups.talk import Entry, entries_of, version
+from intent.followups.talk import GoalEntry, entries_of, version
 from intent.models import Assumption, Config, Intent, TranslatorInfo
 from tests.intent.followups.shared import applied
 
@@ -20,10 +20,10 @@ def test_a_diff_applied_to_the_goals_before_gives_those_after(count, data):
     kept = data.draw(st.lists(st.sampled_from(range(count)), unique=True) if count else st.just([]))
     changed = data.draw(st.lists(st.booleans(), min_size=len(kept), max_size=len(kept)))
     entries = [
-        Entry(Config("pp", "==", n, "pp") if other else before.goals[n], origin=n)
+        GoalEntry(Config("pp", "==", n, "pp") if other else before.goals[n], origin=n)
         for n, other in zip(kept, changed, strict=True)
     ]
-    entries += [Entry(Config("replicas", "==", n, "more")) for n in range(data.draw(st.integers(0, 3)))]
+    entries += [GoalEntry(Config("replicas", "==", n, "more")) for n in range(data.draw(st.integers(0, 3)))]
     after = version(before, entries, before, "merge")
     assert applied(after.diff, before.goals) == after.intent.goals
     assert len(after.diff) == count - len(kept) + sum(changed) + len(entries) - len(kept)
@@ -44,5 +44,5 @@ def test_assumptions_go_where_their_goal_goes():
 
 def test_other_words_for_the_same_are_no_change():
     before = intent_of(1)
-    same = Entry(Config("tp", "==", 1, "tensor parallel one"), origin=0)
+    same = GoalEntry(Config("tp", "==", 1, "tensor parallel one"), origin=0)
     assert version(before, [same], before, "answer").diff == ()

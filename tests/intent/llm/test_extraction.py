@@ -249,7 +249,5 @@ def test_each_curated_example_is_in_the_schema_and_comes_to_the_goals_it_shows(t
     read = read_answer(answer, text, here)
     draft = read.settled()
     assert read.problems == []
-    assert in_words(draft.goals, draft.language) == next(
-        words for start, words in MEANT if text.startswith(start)
-    )
+    assert in_words(draft.goals, draft.language) == next(words for start, words in MEANT if text.startswith(start))
     assert bool(draft.questions) == text.startswith(("hey", "TPOT"))

@@ -99,10 +99,7 @@ def test_the_second_sentence_of_the_paper_is_understood(here):
         goal(evidence="尽量节省成本", type="objective", subject="cost", comparison="minimize", soft="尽量"),
         goal(evidence="付费用户，允许临时超出成本预算", type="exception", subject="cost", tenant="付费用户"),
     )
-    assert (
-        said(draft)
-        == "始终 P99 首字延迟（TTFT）不超过 2 s；始终 尽量最小化 成本；始终 成本约束不适用于租户 paid。"
-    )
+    assert said(draft) == "始终 P99 首字延迟（TTFT）不超过 2 s；始终 尽量最小化 成本；始终 成本约束不适用于租户 paid。"
     assert draft.questions == []
 
 
@@ -171,9 +168,7 @@ def test_what_may_change_a_wish_is_asked_about_though_the_model_passed_it_over(t
         ("TTFT under 2s unless it rains", "unless"),
     ],
 )
-def test_a_time_a_name_or_a_number_that_no_slot_has_is_asked_about_inside_the_evidence_too(
-    evidence, words, here
-):
+def test_a_time_a_name_or_a_number_that_no_slot_has_is_asked_about_inside_the_evidence_too(evidence, words, here):
     draft = understood(evidence, here, bound(evidence, number="2", unit="s"))
     assert repr(words) in draft.questions[0].text
 

@@ -100,9 +100,7 @@ def test_other_bounds_are_thresholds_in_slices_of_time():
 
 
 def test_every_name_is_a_dns_label_and_stands_once():
-    goals = [
-        Objective(m, "<=", "x", stat="p99.9" if m in LATENCIES else None, value=1.0) for m in get_args(Metric)
-    ]
+    goals = [Objective(m, "<=", "x", stat="p99.9" if m in LATENCIES else None, value=1.0) for m in get_args(Metric)]
     names = [one["metadata"]["name"] for one in export(intent_of(*goals, *goals), "vllm").slos]
     assert len(set(names)) == len(names)
     assert all(name.replace("-", "").isalnum() and name == name.lower() and len(name) <= 63 for name in names)
@@ -142,9 +140,7 @@ def test_what_is_kept_without_effect_is_listed_too(changes, said):
 
 
 def test_a_bound_between_two_buckets_is_warned_about_with_both():
-    (loss,) = export(
-        intent_of(Objective("ttft", "<=", "x", stat="p99", value=2.0, unit="s")), "vllm"
-    ).left_out
+    (loss,) = export(intent_of(Objective("ttft", "<=", "x", stat="p99", value=2.0, unit="s")), "vllm").left_out
     assert "1 / 2.5 s" in loss.message
     assert "vllm:time_to_first_token_seconds" in loss.message
 

@@ -28,7 +28,7 @@ from tests.intent.rules.conftest import short
 from tests.intent.tables import table
 from tests.rows import rows
 from tests.validator.goals import CATALOGUE, TYPES, any_goals, goals, windows
-from validator.models import Words as ValidatorWords
+from validator.models import MessageWords as ValidatorWords
 from validator.schema import check
 
 
@@ -227,9 +227,7 @@ def test_two_different_goals_never_have_the_same_words(a, b, language):
 @given(goals(), st.data(), st.sampled_from(["en", "zh"]))
 def test_changing_one_fact_changes_the_words(goal, data, language):
     near = data.draw(TYPES[type(goal)])
-    slot = data.draw(
-        st.sampled_from([one.name for one in fields(goal) if one.name not in {"evidence", "type"}])
-    )
+    slot = data.draw(st.sampled_from([one.name for one in fields(goal) if one.name not in {"evidence", "type"}]))
     changed = replace(goal, **{slot: getattr(near, slot)})
     if not valid(changed) or meant(changed) == meant(goal):
         return

@@ -66,8 +66,7 @@ def test_a_phrase_has_one_meaning_in_its_language(language):
 @pytest.mark.slow
 def test_what_means_something_in_both_languages_means_the_same():
     english, chinese = (
-        {lexicon.words(phrase): (kind, value) for phrase, kind, value in entries(language)}
-        for language in OVERRULED
+        {lexicon.words(phrase): (kind, value) for phrase, kind, value in entries(language)} for language in OVERRULED
     )
     differing = [words for words in english.keys() & chinese.keys() if english[words] != chinese[words]]
     assert differing == []

@@ -143,9 +143,7 @@ def test_a_stretch_that_only_gives_orders_is_left_out(text, orders, kept, catalo
     places = [(text.index(order), text.index(order) + len(order)) for order in orders]
     silent = {Kind.FILLER, Kind.JOIN, Kind.STOP}
     left = [one for one in without_orders(tokenize(text, catalogue), places) if one.kind not in silent]
-    assert "".join(text[one.start : one.end] for one in left).replace(" ", "") == "".join(kept).replace(
-        " ", ""
-    )
+    assert "".join(text[one.start : one.end] for one in left).replace(" ", "") == "".join(kept).replace(" ", "")
 
 
 PIECES = [

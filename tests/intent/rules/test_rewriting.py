@@ -1,11 +1,11 @@
 from intent.rules.kinds import Kind
 from intent.rules.rewriting import REACH, joined, kinds, rewritten, skip, spanning
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 from tests.rows import rows
 
 
 def row(*of, misspelt=()):
-    return [Token(kind, n, n, n + 1, ("w", "v") if n in misspelt else None) for n, kind in enumerate(of)]
+    return [TextToken(kind, n, n, n + 1, ("w", "v") if n in misspelt else None) for n, kind in enumerate(of)]
 
 
 def test_a_rule_replaces_what_it_takes_and_passes_over_the_rest():

@@ -6,7 +6,7 @@ from intent.models import FromNowWindow
 from intent.rules.draft import Draft
 from intent.rules.kinds import EVERYONE, Kind
 from intent.rules.scopes import tenant, window
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 from tests.rows import rows
 
 
@@ -15,8 +15,8 @@ def draft(catalogue):
     return Draft("TTFT < 2s overnight for frei", catalogue)
 
 
-OVERNIGHT = Token(Kind.WINDOW, "overnight", 10, 19)
-FREI = Token(Kind.TENANT, None, 24, 28)
+OVERNIGHT = TextToken(Kind.WINDOW, "overnight", 10, 19)
+FREI = TextToken(Kind.TENANT, None, 24, 28)
 
 
 def test_no_window_is_always_and_is_assumed(draft):

@@ -40,9 +40,7 @@ def test_what_is_glued_or_cut_short_or_no_time_is_left_in_doubt(written, meant):
     assert doubtful(written, NAMES) == meant
 
 
-@rows(
-    ("written", "place"), [("atpeak", 2), ("peruser", 3), ("ahundred", 1), ("thoughput", 0), ("overload", 0)]
-)
+@rows(("written", "place"), [("atpeak", 2), ("peruser", 3), ("ahundred", 1), ("thoughput", 0), ("overload", 0)])
 def test_two_words_that_nothing_parts_are_parted(written, place):
     assert parted(written, NAMES) == place
 
@@ -82,9 +80,7 @@ def test_what_is_known_or_far_from_all_known_words_stays(word):
         ("全经度", Kind.PRECISION, "full"),
     ],
 )
-def test_a_homophone_is_taken_for_the_character_that_makes_a_phrase_and_says_so(
-    written, kind, value, catalogue
-):
+def test_a_homophone_is_taken_for_the_character_that_makes_a_phrase_and_says_so(written, kind, value, catalogue):
     (token,) = scan(written, catalogue)
     assert (token.kind, token.value) == (kind, value)
     assert token.misspelt is not None

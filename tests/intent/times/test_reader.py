@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from intent.fold import fold
 from intent.models import NAMED_WINDOWS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow
-from intent.times import PROBLEMS, Said, find, spoken
+from intent.times import PROBLEMS, TimeMatch, find, spoken
 from tests.intent.tables import lines
 from tests.rows import rows
 
@@ -40,7 +40,7 @@ def expected(marked, shorts):
     text = fold(re.sub(r"[\[\]]", "", marked)).text
     spans = re.finditer(r"\[(.+?)\]", fold(marked).text)
     places = [(m.start() - 2 * n, m.end() - 2 * n - 2) for n, m in enumerate(spans)]
-    return text, [Said(*place, *result(short)) for place, short in zip(places, shorts, strict=True)]
+    return text, [TimeMatch(*place, *result(short)) for place, short in zip(places, shorts, strict=True)]
 
 
 @rows("line", LINES)
@@ -168,19 +168,15 @@ def test_what_is_spoken_of_a_window_is_read_as_that_window_wherever_it_stands(wi
         phrase = fold(spoken(window, language)).text
         text = fold(sentence.format(spoken(window, language))).text
         start = text.index(phrase)
-        assert find(text, catalogue) == [Said(start, start + len(phrase), window, None)]
+        assert find(text, catalogue) == [TimeMatch(start, start + len(phrase), window, None)]
 
 
-WORDS_OF_TIME = st.sampled_from(
-    [word for line in LINES for word in re.findall(r"[^\s=\[\]]+", line)] + list(",;()、")
-)
+WORDS_OF_TIME = st.sampled_from([word for line in LINES for word in re.findall(r"[^\s=\[\]]+", line)] + list(",;()、"))
 
 
 @pytest.mark.slow
 @given(
-    st.lists(WORDS_OF_TIME, max_size=14).map(" ".join)
-    | st.lists(WORDS_OF_TIME, max_size=14).map("".join)
-    | st.text()
+    st.lists(WORDS_OF_TIME, max_size=14).map(" ".join) | st.lists(WORDS_OF_TIME, max_size=14).map("".join) | st.text()
 )
 @settings(max_examples=2000)
 def test_any_words_come_to_windows_or_known_problems_in_order(text):

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.console.app import create_app
-from intentctl.console.server import Server
+from intentctl.console.server import WebServer
 from service.access.rights import Role
 from service.documents.access import KeyRequest
 from service.documents.operations import OperationDocument
@@ -33,7 +33,7 @@ class ConsoleServer:
     ) -> None:
         app = create_app(lambda key: Client(service, key, 10), list(hosts), is_local=is_local)
         self.app = app
-        self._server = Server(app, self._announce, log_level="error")
+        self._server = WebServer(app, self._announce, log_level="error")
         self._server.config.port = 0
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._server.run, name="console")
@@ -138,9 +138,7 @@ def watched(context: BrowserContext) -> Page:
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     page.on(
         "console",
-        lambda message: (
-            page.faults.append(message.text) if "Content Security Policy" in message.text else None
-        ),
+        lambda message: page.faults.append(message.text) if "Content Security Policy" in message.text else None,
     )
     return page
 

@@ -138,6 +138,5 @@ def test_a_link_plans_nothing_and_its_page_asks_first(shared_place):
     assert "the plan is kept in your name" in pages[0]
     assert "data-auto" not in pages[2]
     assert (
-        f"/plans/{plan.id}/ask"
-        not in shared_place.http(Role.VIEWER).get(f"/plans/{plan.id}?ask=why+not+tp2%3F").text
+        f"/plans/{plan.id}/ask" not in shared_place.http(Role.VIEWER).get(f"/plans/{plan.id}?ask=why+not+tp2%3F").text
     )

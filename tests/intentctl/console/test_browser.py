@@ -64,9 +64,7 @@ def test_a_wish_is_said_planned_and_approved_without_a_mouse(place, browser):
 def test_pages_have_keys_and_arrows_go_from_entry_to_entry(switched, browser):
     place, _, _ = switched
     page = place.person(browser, Role.VIEWER)
-    for key, path in zip(
-        "cghrus", ("/talk", "/agenda", "/history", "/report", "/audit", "/settings"), strict=True
-    ):
+    for key, path in zip("cghrus", ("/talk", "/agenda", "/history", "/report", "/audit", "/settings"), strict=True):
         with page.expect_navigation():
             page.keyboard.press(key)
         assert page.url == place.url + path
@@ -143,9 +141,7 @@ def test_axe_finds_nothing_serious(switched, browser, look, some):
             continue
         found = Axe().run(page).response["violations"]
         serious = [
-            (one["id"], one["nodes"][0]["html"][:200])
-            for one in found
-            if one["impact"] in {"serious", "critical"}
+            (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in {"serious", "critical"}
         ]
         assert not serious, (path, serious)
 

@@ -9,8 +9,8 @@ from intentctl.console.charts import (
     HEIGHT,
     WIDTH,
     Band,
-    Mark,
-    Question,
+    ChartMark,
+    ChartSpec,
     ahead,
     chart,
     clock_times,
@@ -24,7 +24,7 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC).timestamp()
 
 
 def asked(*points, **more):
-    return Question("TTFT", "ms", [("P99", points)], NOON, NOON + 600, **more)
+    return ChartSpec("TTFT", "ms", [("P99", points)], NOON, NOON + 600, **more)
 
 
 @rows(("value", "top"), [(0, 1), (0.3, 0.5), (1, 1), (1.2, 2), (7, 10), (230, 500)])
@@ -47,7 +47,7 @@ def test_the_band_is_where_the_prediction_is_and_marks_of_the_time_that_is_shown
     drawn = chart(asked((NOON, 100), band=Band(NOON + 150, 25, 75)), UTC)
     assert drawn.band == (150.0, 35.0, 70.0)
     assert chart(asked((NOON, 10), band=Band(NOON, 400, 600)), UTC).top == 10
-    marks = [Mark(NOON - 1, "before", ""), Mark(NOON + 60, "op-1", "/operations/op-1")]
+    marks = [ChartMark(NOON - 1, "before", ""), ChartMark(NOON + 60, "op-1", "/operations/op-1")]
     assert [(x, mark.name) for x, mark in chart(asked((NOON, 1), marks=marks), UTC).marks] == [(60.0, "op-1")]
 
 

@@ -16,9 +16,7 @@ MIXED = TopologyDocument(
     devices=(0, 1, 2),
     stages=(
         Stage("A100", (0, 1), LayerRange(0, 52), BF16),
-        Stage(
-            "L40S", (2,), LayerRange(52, 80), FP8, ((LayerRange(60, 64), Precision("int4", "bf16", "bf16")),)
-        ),
+        Stage("L40S", (2,), LayerRange(52, 80), FP8, ((LayerRange(60, 64), Precision("int4", "bf16", "bf16")),)),
     ),
 )
 

@@ -27,9 +27,7 @@ SEEDS += [
 ]
 
 
-OWNED = (
-    "#tenant-owned, main script, main style, main iframe, main img, base, main meta, main form[action*=evil]"
-)
+OWNED = "#tenant-owned, main script, main style, main iframe, main img, base, main meta, main form[action*=evil]"
 
 
 def strings(count: int) -> list[str]:

@@ -65,9 +65,7 @@ def stream(url: str, key: str, number: int) -> list[str]:
         {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=120) as answer:
-        lines = [
-            line.decode().removeprefix("data: ").strip() for line in answer if line.startswith(b"data: {")
-        ]
+        lines = [line.decode().removeprefix("data: ").strip() for line in answer if line.startswith(b"data: {")]
     return [json.loads(line)["choices"][0]["text"] for line in lines if '"text"' in line]
 
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from intentctl.console.view import Reader, moment, page, short, zone_of
+from intentctl.console.view import Viewer, moment, page, short, zone_of
 from service.documents.problems import Code, Problem
 from tests.rows import rows
 
@@ -11,10 +11,10 @@ HOSTILE = "<script>alert(1)</script>\u202egnp.exe\x00\x1b[31m\x07{{ 7*7 }}&quot;
 
 
 def test_a_text_of_others_is_no_markup_and_a_very_long_one_is_cut():
-    html = page("problem.html", Reader(), status=409, problem=Problem.of(Code.CONFLICT, HOSTILE))
+    html = page("problem.html", Viewer(), status=409, problem=Problem.of(Code.CONFLICT, HOSTILE))
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202egnp.exe\\x00\\x1b[31m\\x07{{ 7*7 }}&amp;quot;" in html
-    html = page("problem.html", Reader(), status=409, problem=Problem.of(Code.CONFLICT, "x" * 50_000))
+    html = page("problem.html", Viewer(), status=409, problem=Problem.of(Code.CONFLICT, "x" * 50_000))
     assert len(html) < 20_000
     assert "[…]" in html
 
@@ -33,8 +33,6 @@ def test_a_zone_that_is_none_is_utc(name):
     assert zone_of(name) is UTC
 
 
-@rows(
-    ("value", "said"), [(1069.6, "1,070"), (0.01234, "0.0123"), (12, "12"), (None, "–"), (2e7, "20,000,000")]
-)
+@rows(("value", "said"), [(1069.6, "1,070"), (0.01234, "0.0123"), (12, "12"), (None, "–"), (2e7, "20,000,000")])
 def test_numbers_are_short_and_written_out(value, said):
     assert short(value) == said

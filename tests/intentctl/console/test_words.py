@@ -17,9 +17,7 @@ def said():
     """Every text in a template, and every text of ours that a template is given."""
     folder = ROOM.joinpath("templates")
     files = [*folder.iterdir(), *folder.joinpath("parts").iterdir()]
-    found = {
-        a or b for file in files if file.is_file() for a, b in WORDS.findall(file.read_text(encoding="utf-8"))
-    }
+    found = {a or b for file in files if file.is_file() for a, b in WORDS.findall(file.read_text(encoding="utf-8"))}
     return sorted({*found, *answers.SUGGESTIONS, *pages.KINDS, *(one.shows for one in slash.COMMANDS)})
 
 

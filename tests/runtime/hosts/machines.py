@@ -37,9 +37,7 @@ def why_impossible() -> str:
         return "a host of a test is made of namespaces, which takes root"
     if missing := [name for name in TOOLS if shutil.which(name) is None]:
         return f"a host of a test needs {', '.join(missing)}"
-    tried = subprocess.run(
-        ["unshare", *SPACES, "--fork", "true"], check=False, capture_output=True, text=True
-    )
+    tried = subprocess.run(["unshare", *SPACES, "--fork", "true"], check=False, capture_output=True, text=True)
     return f"namespaces are refused here: {tried.stderr.strip()}" if tried.returncode else ""
 
 

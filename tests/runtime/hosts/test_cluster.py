@@ -24,7 +24,7 @@ from runtime.torch_engine.models import EngineSettings
 from tests.runtime.hosts.machines import Machine, machine, namespaces
 from tests.runtime.scripted import reaches
 from tests.runtime.test_lost_engines import LOGPROB_TOLERANCE, STREAMS
-from tests.runtime.torch_engine.driver.test_wishes import CHECKPOINT, TOKENIZER
+from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TOKENIZER
 
 __all__ = ["namespaces"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
@@ -55,9 +55,7 @@ async def said(
     """All deltas of each stream, also while they come."""
 
     async def listen(name: str) -> None:
-        async for delta in router.generate(
-            f"count by {len(name)} from 11: 11 ", GenerationParams(STREAMS[name])
-        ):
+        async for delta in router.generate(f"count by {len(name)} from 11: 11 ", GenerationParams(STREAMS[name])):
             if not delta.is_pause:
                 spoken.setdefault(name, []).append(delta)
 
@@ -95,9 +93,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory, namespaces: None) -> Path:
 
 @contextlib.asynccontextmanager
 async def reached(there: Machine, keys: Path) -> AsyncIterator[tuple[Hosts, Elsewhere]]:
-    expected = Expected(
-        CLUSTER, {"b": (there.address, 7443)}, (str(CHECKPOINT),), needs_vllm=False, visible=""
-    )
+    expected = Expected(CLUSTER, {"b": (there.address, 7443)}, (str(CHECKPOINT),), needs_vllm=False, visible="")
     hosts, elsewhere = Hosts(expected, keys / "service.pem"), Elsewhere()
     hosts.on_out = elsewhere.out.__setitem__
     hosts.on_back = lambda device: elsewhere.out.pop(device, None)
@@ -159,9 +155,7 @@ async def test_streams_and_switches_on_another_host_are_those_of_one(keys, unbro
                 assert report.phase is Phase.DONE, report.detail
             await streams
             same(spoken, unbroken, router)
-            with pytest.raises(
-                SwitchError, match="is on host a, and what runs is on host b: the torch engine moves"
-            ):
+            with pytest.raises(SwitchError, match="is on host a, and what runs is on host b: the torch engine moves"):
                 await engine.prepare(HERE)
             with pytest.raises(TopologyError, match="on the hosts a and b: a topology runs on one"):
                 await engine.prepare(on("CPU[1,2]"))

@@ -16,7 +16,7 @@ from runtime.stream import Delta
 from runtime.vllm_engine.engine import VllmEngine
 from tests.runtime.hosts.machines import machine, namespaces
 from tests.runtime.hosts.test_cluster import Written, begun, said, same
-from tests.runtime.torch_engine.driver.test_wishes import CHECKPOINT, TOKENIZER
+from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TOKENIZER
 from tests.runtime.vllm_engine.streams import SETTINGS
 
 __all__ = ["namespaces"]
@@ -35,9 +35,7 @@ async def test_streams_and_switches_of_vllm_on_another_host(namespaces: None, tm
     certificates.write(tmp_path, ("b",))
     one, two, here = (parse_topology(text, CLUSTER, 8, "fp32") for text in ("CPU[1]", "CPU[1,2]", "CPU[0]"))
     with machine("b", tmp_path / "b.pem", tmp_path) as there:
-        expected = Expected(
-            CLUSTER, {"b": (there.address, 7443)}, (str(CHECKPOINT),), needs_vllm=True, visible=""
-        )
+        expected = Expected(CLUSTER, {"b": (there.address, 7443)}, (str(CHECKPOINT),), needs_vllm=True, visible="")
         hosts = Hosts(expected, tmp_path / "service.pem")
         await hosts.open()
         engine = await VllmEngine.start(CHECKPOINT, one, CLUSTER, SETTINGS, launchers=hosts)

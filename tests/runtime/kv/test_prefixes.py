@@ -110,9 +110,7 @@ class World:
             assert self.holds[block, self.pool.versions[block]] == prefix
             assert self.pool.filled[block] == SIZE
         self.tables.append(found + self.take(lacking))
-        for block_hash, prefix, block in list(zip(hashes, prefixes, self.tables[-1], strict=True))[
-            len(found) :
-        ]:
+        for block_hash, prefix, block in list(zip(hashes, prefixes, self.tables[-1], strict=True))[len(found) :]:
             self.pool.written(block, 0, SIZE)
             assert self.holds.setdefault((block, self.pool.versions[block]), prefix) == prefix
             self.pool.cache(block_hash, block)

@@ -61,18 +61,14 @@ def test_a_digest_is_of_one_layer_however_layers_are_stacked():
         single.cache[:, layer, :, :, 0] = rows
         pairs.cache[:, layer // 2, :, :, layer % 2] = rows
     everywhere = [(Piece(layer, 0), block) for layer in range(3) for block in range(4)]
-    assert [pairs.digest(*place, 5) for place in everywhere] == [
-        single.digest(*place, 5) for place in everywhere
-    ]
+    assert [pairs.digest(*place, 5) for place in everywhere] == [single.digest(*place, 5) for place in everywhere]
 
 
 def test_a_block_of_several_layers_fills_pages_that_one_layer_does_not():
     """PipeLive's reason to stack."""
     returned = []
     for stack in (1, 4):
-        store = KvStore(
-            KvShape(4, 1, 8, 16, 16, torch.float32, stack)
-        )  # one layer's part is a quarter of a page
+        store = KvStore(KvShape(4, 1, 8, 16, 16, torch.float32, stack))  # one layer's part is a quarter of a page
         store.cache.fill_(1.0)
         pieces = [Piece(layer, 0) for layer in range(4)]
         returned.append(store.give_back(pieces, [(0, 1), (2, 3)], seconds=60).bytes)
@@ -114,9 +110,7 @@ def test_slices_of_no_time_at_all_come_to_an_end():
 def test_giving_back_rests_as_long_as_it_works(monkeypatch):
     now, rests = [0.0], list[float]()
     store = filled()
-    monkeypatch.setattr(
-        "runtime.kv.store.time", SimpleNamespace(perf_counter=lambda: now[0], sleep=rests.append)
-    )
+    monkeypatch.setattr("runtime.kv.store.time", SimpleNamespace(perf_counter=lambda: now[0], sleep=rests.append))
     advise = store._advise
     monkeypatch.setattr(store, "_advise", lambda *given: now.append(now.pop() + 0.5) or advise(*given))
     assert store.give_back([Piece(0, 0)], [(0, 2), (5, 8)], seconds=60).rest is None
@@ -175,6 +169,4 @@ def test_what_is_never_written_takes_no_memory():
 
 def test_a_peer_that_is_gone_is_named():
     with pytest.raises(TopologyError, match="peer is gone"):
-        KvStore(SHAPE).copy(
-            [(Transfer(1, 0, (0, 1), (0, 1)), KvHandle("/proc/1/fd/99999"))], np.array([[0, 1]])
-        )
+        KvStore(SHAPE).copy([(Transfer(1, 0, (0, 1), (0, 1)), KvHandle("/proc/1/fd/99999"))], np.array([[0, 1]]))

@@ -106,8 +106,7 @@ async def test_closing_ones_own_end_calls_nobody_back(pair):
 def test_threads_of_a_worker_do_not_mix_their_messages(pair):
     channel = BlockingChannel(pair[0])
     threads = [
-        threading.Thread(target=lambda n=n: [channel.send((n, "y" * 50_000)) for _ in range(20)])
-        for n in range(3)
+        threading.Thread(target=lambda n=n: [channel.send((n, "y" * 50_000)) for _ in range(20)]) for n in range(3)
     ]
     for thread in threads:
         thread.start()

@@ -11,9 +11,7 @@ from tests.rows import rows
 
 A100 = GpuFacts("GPU-1", "NVIDIA A100-SXM4-80GB", 81920 << 20)
 L40S = GpuFacts("GPU-2", "NVIDIA L40S", 46068 << 20)
-HAS = HostFacts(
-    (A100, L40S), 4, 64 << 30, 1 << 30, {"intentctl": "1.0", "torch": "2.11"}, {"/m": {"a": "1", "b": "2"}}
-)
+HAS = HostFacts((A100, L40S), 4, 64 << 30, 1 << 30, {"intentctl": "1.0", "torch": "2.11"}, {"/m": {"a": "1", "b": "2"}})
 BOTH = (Gpu(4, "A100", 80_000_000_000), Gpu(5, "L40S", 48_000_000_000))
 
 DEVICES = {
@@ -98,9 +96,7 @@ def test_a_checkpoint_is_known_by_its_files_sizes_headers_and_sampled_pages(tmp_
 
 def test_gpus_are_those_that_nvidia_smi_lists_and_processes_may_use(tmp_path, monkeypatch):
     smi = tmp_path / "nvidia-smi"
-    smi.write_text(
-        "#!/bin/sh\necho 'GPU-1, NVIDIA A100-SXM4-80GB, 81920, 580.1\nGPU-2, NVIDIA L40S, 46068, 580.1'\n"
-    )
+    smi.write_text("#!/bin/sh\necho 'GPU-1, NVIDIA A100-SXM4-80GB, 81920, 580.1\nGPU-2, NVIDIA L40S, 46068, 580.1'\n")
     smi.chmod(smi.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     facts = gather([str(tmp_path)])

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from runtime.engine import Moved, Request, SamplingParams, Token
+from runtime.engine import GenerationRequest, Moved, SamplingParams, Token
 from runtime.errors import EngineLostError, Reason, RequestError, RuntimeFault, SwitchError
 from runtime.footprint import Transfer
 from runtime.hosts import messages as host_messages
@@ -36,7 +36,7 @@ from runtime.process.channel import (
 from runtime.process.launcher import LocalLauncher, Program
 from runtime.torch_engine import messages as torch_messages
 from runtime.torch_engine.models import Span
-from runtime.torch_engine.wishes import Wish
+from runtime.torch_engine.sampling_tasks import SamplingTask
 from runtime.vllm_engine import messages as vllm_messages
 from tests.rows import rows
 
@@ -54,14 +54,14 @@ CHANNELS = {
 RUNS = np.array([[0, 8], [40, 41]], dtype=np.int64)
 RUN = torch_messages.Run(
     1, 2, [3, 4], (Span(0, 2, (7,)),), [1],
-    [Wish(SamplingParams(5, logit_bias=((3, 1.5),)), 4, known=np.arange(6, dtype=np.int32))],
+    [SamplingTask(SamplingParams(5, logit_bias=((3, 1.5),)), 4, known=np.arange(6, dtype=np.int32))],
 )  # fmt: skip
 COPY = wire.Call(4, torch_messages.Copy(((Transfer(0, 1, (0, 2), (0, 1)), KvHandle("/x")),), RUNS))
 WAITING = {"driver to a worker", "service to a vllm driver"}
 """Whose reader waits for messages; the others have an event loop."""
 SEEDS = {
     "service to the torch driver": [
-        wire.Call(1, wire.Submit(Request("r", (1, 2), SamplingParams(3), 1))),
+        wire.Call(1, wire.Submit(GenerationRequest("r", (1, 2), SamplingParams(3), 1))),
         wire.Call(2, torch_messages.CutOver(3, 1.5)),
     ],
     "torch driver to the service": [
@@ -184,13 +184,9 @@ async def test_spoilt_frames_leave_no_end_hanging_and_nothing_behind(name, count
 
 
 PROCESSES = {
-    "driver to a worker": Program(
-        "runtime.torch_engine.worker.loop", torch_messages.FromWorker, 0, is_warm=True
-    ),
+    "driver to a worker": Program("runtime.torch_engine.worker.loop", torch_messages.FromWorker, 0, is_warm=True),
     "service to the torch driver": Program("runtime.torch_engine.driver.loop", torch_messages.FromDriver),
-    "service to a vllm driver": Program(
-        "runtime.vllm_engine.driver.boot", vllm_messages.FromDriver, has_folder=True
-    ),
+    "service to a vllm driver": Program("runtime.vllm_engine.driver.boot", vllm_messages.FromDriver, has_folder=True),
 }
 """What reads each channel of the service, and of a driver to its workers."""
 

@@ -29,9 +29,7 @@ time.sleep(600)
 @pytest.fixture
 def group() -> Iterator[tuple[int, set[str]]]:
     """A process group, and its files in shared memory."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True, process_group=0
-    )
+    process = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True, process_group=0)
     assert process.stdout is not None
     memory, semaphore = process.stdout.readline().split()
     files = {f"/dev/shm/{memory}", f"/dev/shm/sem.{semaphore.removeprefix('/')}"}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.kv.blocks import BlockPool
 from runtime.sync.patch import Integers, PatchSync
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
-from runtime.torch_engine.wishes import Sampled
+from runtime.torch_engine.sampling_tasks import Sampled
 
 SIZE = 4
 
@@ -141,7 +141,7 @@ class World:
             case "submit":
                 params, first = SamplingParams(self.tokens), 15 * (self.names % 3)  # some begin as others did
                 prompt = tuple(range(first, first + argument))
-                self.scheduler.submit(Request(f"r{self.names}", prompt, params, 1))
+                self.scheduler.submit(GenerationRequest(f"r{self.names}", prompt, params, 1))
                 self.names += 1
             case "batch" if len(self.flying) < 2:
                 if batch := self.scheduler.next_batch(argument, 2):

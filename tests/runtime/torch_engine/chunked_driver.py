@@ -17,9 +17,9 @@ from triton.runtime.interpreter import GridExecutor
 
 from runtime.kv.chunks import ChunkedStore
 from runtime.kv.store import KvShape
-from runtime.torch_engine.driver.loop import Driver, main
-from runtime.torch_engine.messages import DriverConfig, WorkerConfig
-from runtime.torch_engine.worker.places import PLACES, Place
+from runtime.torch_engine.driver.loop import TorchDriver, main
+from runtime.torch_engine.messages import TorchDriverConfig, WorkerConfig
+from runtime.torch_engine.worker.backends import PLACES, Backend
 from tests.runtime.kv.host_memory import HostMemory
 
 CHUNK_BLOCKS = 4  # a page
@@ -76,17 +76,17 @@ def lock(kind: int, file: int, at: int, size: int) -> None:
     fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, at, size, 0))
 
 
-def open_chunks(_: int, shape: KvShape) -> Place:
+def open_chunks(_: int, shape: KvShape) -> Backend:
     """On the host."""
     memory = Watched(CHUNK_BLOCKS * shape.block_slots * shape.piece_slot_bytes)
     device = torch.device("cpu")
-    return Place(device, ChunkedStore(shape, memory, device))
+    return Backend(device, ChunkedStore(shape, memory, device))
 
 
-class ChunkedDriver(Driver):
+class ChunkedDriver(TorchDriver):
     """With such workers."""
 
-    def worker_config(self, config: DriverConfig, shape: KvShape) -> WorkerConfig:
+    def worker_config(self, config: TorchDriverConfig, shape: KvShape) -> WorkerConfig:
         return msgspec.structs.replace(super().worker_config(config, shape), place="chunks", gains=True)
 
 

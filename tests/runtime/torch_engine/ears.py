@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.engine import Moved, Output, Request, SamplingParams, Token
+from runtime.engine import GenerationRequest, Moved, Output, SamplingParams, Token
 from runtime.errors import Reason
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
@@ -68,16 +68,16 @@ class Ears:
     async def all_ended(self, count: int) -> None:
         await self.until(lambda: sum(bool(t[-1].finish) for t in self.tokens.values()) == count)
 
-    async def submit(self, *wanted: Request) -> None:
+    async def submit(self, *wanted: GenerationRequest) -> None:
         for request in wanted:
             await self.engine.submit(dataclasses.replace(request, epoch=self.epoch))
 
-    async def run(self, *wanted: Request) -> None:
+    async def run(self, *wanted: GenerationRequest) -> None:
         """Submit and wait until each speaks."""
         await self.submit(*wanted)
         await self.until(lambda: all(request.request_id in self.tokens for request in wanted))
 
-    async def whole(self, *wanted: Request) -> dict[str, list[Token]]:
+    async def whole(self, *wanted: GenerationRequest) -> dict[str, list[Token]]:
         """All that the engine says to these; it is heard no more of them."""
         await self.submit(*wanted)
         await self.ended(*(request.request_id for request in wanted))
@@ -156,11 +156,11 @@ async def hearing(engine: TorchEngine, make: Callable[[TorchEngine], Any] = Ears
         await asyncio.gather(ears.task, return_exceptions=True)
 
 
-def requests(tokens: int = 60) -> list[Request]:
+def requests(tokens: int = 60) -> list[GenerationRequest]:
     """Eight, more than run at once, every other one sampled; the fifth has a prompt of many prefill chunks."""
     lengths = [5, 8, 17, 30, 400, 1, 64, 23]
     return [
-        Request(
+        GenerationRequest(
             f"r{i}",
             tuple((31 * i + 7 * j) % 101 for j in range(length)),
             SamplingParams(tokens, temperature=0.8 * (i % 2), top_p=0.95, seed=11),

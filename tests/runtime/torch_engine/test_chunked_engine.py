@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.gpu.heard import Heard, worst_logprob
 from runtime import footprint
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.notation import parse_topology
 from runtime.sync.stream import KvSize, plan
 from runtime.torch_engine.engine import TorchEngine
@@ -44,7 +44,7 @@ CHUNK = 4 * 8 * 2 * 16 * 4
 CHUNKS = 8
 TOKENS = 24
 REQUESTS = [
-    Request(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(TOKENS), 1)
+    GenerationRequest(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(TOKENS), 1)
     for n in range(2)
 ]
 LATE = replace(REQUESTS[1], request_id="late")
@@ -133,10 +133,10 @@ SPOKEN = 200
 """Tokens of a stream: more than are said from when a target is up to the cut."""
 
 
-def streams(cycle: int, epoch: int) -> list[Request]:
+def streams(cycle: int, epoch: int) -> list[GenerationRequest]:
     """The same in each cycle, under other names."""
     return [
-        Request(f"g{n}/{cycle}", tuple(7 * j % 101 for j in range(5 + 60 * n)), SamplingParams(SPOKEN), epoch)
+        GenerationRequest(f"g{n}/{cycle}", tuple(7 * j % 101 for j in range(5 + 60 * n)), SamplingParams(SPOKEN), epoch)
         for n in range(3)
     ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runtime.capabilities import Batching
-from runtime.engine import EngineState, Finish, Request, SamplingParams
+from runtime.engine import EngineState, Finish, GenerationRequest, SamplingParams
 from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine, TorchShadow
@@ -25,8 +25,8 @@ WAYS = ("1x1", "tp2", "pp2", "1x1", "pp2", "tp2", "1x1")
 """From two ranks in each of two stages, over every pair of the smaller ones."""
 
 
-def short(name: str, tokens: int = 5, **sampling: float) -> Request:
-    return Request(name, (1, 2, 3), SamplingParams(tokens, **sampling), 1)
+def short(name: str, tokens: int = 5, **sampling: float) -> GenerationRequest:
+    return GenerationRequest(name, (1, 2, 3), SamplingParams(tokens, **sampling), 1)
 
 
 async def copy_forever(shadow: TorchShadow) -> None:
@@ -83,9 +83,7 @@ async def test_a_switch_changes_no_byte_no_logprob_and_no_token_and_leaves_nothi
     assert [move.epoch for move in ears.moves] == list(range(ears.epoch - len(WAYS) + 1, ears.epoch + 1))
 
 
-async def test_batch_composition_and_chunking_change_nothing_and_closing_ends_every_process(
-    ears, checkpoints, cluster
-):
+async def test_batch_composition_and_chunking_change_nothing_and_closing_ends_every_process(ears, checkpoints, cluster):
     await ears.be("1x1")
     together = await ears.whole(*requests())
     for request in requests():
@@ -135,7 +133,7 @@ async def test_a_bad_request_is_refused_and_harms_no_other(engine, ears):
     await ears.submit(short("good", 40))
     for prompt, tokens in (((101,), 5), ((-1,), 5), ((1,), 0), ((), 5), ((1,) * 3000, 10)):
         with pytest.raises(RequestError):
-            await ears.submit(Request("bad", prompt, SamplingParams(tokens), 1))
+            await ears.submit(GenerationRequest("bad", prompt, SamplingParams(tokens), 1))
     await ears.submit(short("odd", temperature=1e-38, top_p=0.1, seed=-1))
     await ears.all_ended(2)
     assert {tokens[-1].finish for tokens in ears.tokens.values()} == {Finish.LENGTH}
@@ -207,9 +205,7 @@ async def test_a_cut_that_fails_leaves_the_source_serving(engine, ears, trouble)
     assert all(tokens[-1].finish is Finish.LENGTH for tokens in ears.tokens.values())
 
 
-async def test_losing_what_the_topology_needs_ends_its_requests_with_an_error_and_serves_anew(
-    checkpoints, cluster
-):
+async def test_losing_what_the_topology_needs_ends_its_requests_with_an_error_and_serves_anew(checkpoints, cluster):
     async with started(checkpoints["qwen3-tied"], "pp2", cluster, SETTINGS) as engine:
         for victim in ("driver", "worker", "worker after the commit"):
             async with hearing(engine) as ears:

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 import tokenizers
 
-from runtime.engine import Request, SamplingParams, Token
+from runtime.engine import GenerationRequest, SamplingParams, Token
 from runtime.errors import Reason
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
@@ -18,9 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 CHECKPOINT = Path(__file__).parents[3] / "examples" / "counting"
 LAYERS, BLOCK = 8, 8
-SETTINGS = EngineSettings(
-    block_size=BLOCK, num_blocks=256, max_running=6, max_batch_tokens=64, closing_batch_tokens=16
-)
+SETTINGS = EngineSettings(block_size=BLOCK, num_blocks=256, max_running=6, max_batch_tokens=64, closing_batch_tokens=16)
 Prompt = tuple[int, ...]
 NUMBERS = itertools.count()
 """Tests begin their prompts with numbers of their own: they share engines, and no prefixes."""
@@ -42,13 +40,11 @@ class Asked(Ears):
     def counting(self, step: int, length: int = 150) -> Prompt:
         """A prompt of so many tokens that has begun to count."""
         text = f"{self._number} count by {step} from 0: {' '.join(str(step * n) for n in range(1, length))}"
-        return tuple(
-            tokenizers.Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json")).encode(text).ids[:length]
-        )
+        return tuple(tokenizers.Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json")).encode(text).ids[:length])
 
     async def begin(self, name: str, prompt: Prompt, tokens: int = 24) -> None:
         """Ask, and wait for the first token."""
-        await self.run(Request(name, prompt, SamplingParams(tokens), self.epoch))
+        await self.run(GenerationRequest(name, prompt, SamplingParams(tokens), self.epoch))
 
     async def end(self, name: str) -> list[Token]:
         await self.ended(name)
@@ -60,7 +56,7 @@ class Asked(Ears):
 
     async def uncached(self, prompt: Prompt) -> list[Token]:
         """What the engine without prefix caching says."""
-        said = await self._without.whole(Request("uncached", prompt, SamplingParams(24), 1))
+        said = await self._without.whole(GenerationRequest("uncached", prompt, SamplingParams(24), 1))
         return said["uncached"]
 
     async def hits(self) -> int:
@@ -134,9 +130,7 @@ async def test_requests_that_run_at_once_have_the_same_blocks_and_all_of_them_ha
         assert found.digests["a", part, piece] != found.digests["b", part, piece]
 
 
-@pytest.mark.parametrize(
-    ("now", "then"), [("1x1", "tp2"), ("tp2", "pp2"), ("pp2", "CPU[2]:0-3 > CPU[3]:3-8")]
-)
+@pytest.mark.parametrize(("now", "then"), [("1x1", "tp2"), ("tp2", "pp2"), ("pp2", "CPU[2]:0-3 > CPU[3]:3-8")])
 async def test_a_hit_during_a_sync_is_copied_as_if_it_had_been_computed(asked, now, then):
     await asked.be(now)
     before_hits, long, uncached = await asked.hits(), asked.long, await asked.uncached(asked.long)

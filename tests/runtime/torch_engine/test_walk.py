@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import pytest_asyncio
 
-from runtime.engine import Output, Request, SamplingParams, Token
+from runtime.engine import GenerationRequest, Output, SamplingParams, Token
 from runtime.errors import Reason, SwitchError, TopologyError
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
@@ -76,7 +76,7 @@ COMMON = tuple(11 * j % 101 for j in range(43))
 """How some prompts begin: five blocks and a part of one."""
 
 
-def prompts() -> dict[str, Request]:
+def prompts() -> dict[str, GenerationRequest]:
     """More than run at once, from 1 to 443 tokens; a third of them sampled, each with a seed of its own.
 
     A quarter of them share a prefix. What they generate differs in length as well, so that they do not end together.
@@ -88,7 +88,7 @@ def prompts() -> dict[str, Request]:
         own = tuple((31 * number + 7 * j) % 101 for j in range(length))
         temperature = 0.8 if number % 3 == 0 else 0.0
         params = SamplingParams(70 + 6 * number, temperature=temperature, top_p=0.95, seed=number)
-        found[f"r{number}"] = Request(f"r{number}", COMMON + own if number % 4 == 0 else own, params, 1)
+        found[f"r{number}"] = GenerationRequest(f"r{number}", COMMON + own if number % 4 == 0 else own, params, 1)
     return found
 
 
@@ -116,7 +116,7 @@ class Streams(Ears):
         for wanted in self._prompts.values():
             await self._begin(wanted)
 
-    async def _begin(self, wanted: Request) -> None:
+    async def _begin(self, wanted: GenerationRequest) -> None:
         await self.submit(dataclasses.replace(wanted, request_id=f"{wanted.request_id}/{next(self._cycle)}"))
 
     async def hear(self, batch: Sequence[Output]) -> None:
@@ -196,9 +196,7 @@ async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
         assert sum(after > before for before, after in itertools.pairwise(hits)) > len(hits) / 4
         if layers_per_slab == 2:
             divided = streams.topology("CPU[0]:0-3 > CPU[1]:3-5")
-            with pytest.raises(
-                SwitchError, match=r"stage 1 .* in the middle of a slab of 2 layers"
-            ) as refused:
+            with pytest.raises(SwitchError, match=r"stage 1 .* in the middle of a slab of 2 layers") as refused:
                 await engine.prepare(divided)
             assert refused.value.reason is Reason.UNSUPPORTED
 

@@ -11,7 +11,7 @@ import sys
 from runtime.errors import Reason
 from runtime.process.channel import BlockingChannel
 from runtime.process.messages import Fatal, Prepared, Reply, Trouble
-from runtime.vllm_engine.messages import Started, ToDriver
+from runtime.vllm_engine.messages import ToDriver, VllmStarted
 
 
 def main() -> None:
@@ -27,13 +27,11 @@ def main() -> None:
     channel.send(Prepared())
     options = next(messages).options
     if options.get("is_refused"):
-        channel.send(
-            Fatal(Reason.LOAD_FAILED, "no such option", Trouble("EngineStartError", "no such option"))
-        )
+        channel.send(Fatal(Reason.LOAD_FAILED, "no such option", Trouble("EngineStartError", "no such option")))
         sys.exit(1)
     if os.getpid() in options.get("ended", ()):
         os.kill(os.getpid(), signal.SIGKILL)
-    channel.send(Started("not told", 8, 32, 256, (os.getpid(),), (), 1e3, "scripted"))
+    channel.send(VllmStarted("not told", 8, 32, 256, (os.getpid(),), (), 1e3, "scripted"))
     for message in messages:
         channel.send(Reply(message.call_id))
 

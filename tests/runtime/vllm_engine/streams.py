@@ -13,7 +13,7 @@ import jsonschema
 import torch
 
 from runtime import grammar
-from runtime.engine import Cut, Finish, Moved, Request, SamplingParams, Token
+from runtime.engine import Cut, Finish, GenerationRequest, Moved, SamplingParams, Token
 from runtime.ledger import Accepted, Ledger
 from runtime.models import Topology
 from runtime.notation import parse_topology
@@ -64,7 +64,7 @@ class Streams:
 
     async def submit(self, name: str, prompt: tuple[int, ...], sampling: SamplingParams) -> None:
         self.said[name] = []
-        await self.engine.submit(Request(name, prompt, sampling, self.ledger.open(name)))
+        await self.engine.submit(GenerationRequest(name, prompt, sampling, self.ledger.open(name)))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(120), self._news:
@@ -135,9 +135,7 @@ async def hearing(engine: VllmEngine) -> AsyncIterator[Streams]:
 
 
 OPTIONS = {"max_num_seqs": 24, "max_num_batched_tokens": 256, "max_model_len": 2048}
-SETTINGS = VllmSettings(
-    options=OPTIONS, kv_cache_bytes=192 << 20, staging_bytes=256 << 20, num_standby=8, spare=False
-)
+SETTINGS = VllmSettings(options=OPTIONS, kv_cache_bytes=192 << 20, staging_bytes=256 << 20, num_standby=8, spare=False)
 
 
 def prompts(salt: int = 0) -> dict[str, tuple[int, ...]]:
@@ -161,9 +159,7 @@ SCHEMA: dict[str, Any] = {
 WARM = replace(SAMPLING, temperature=1.0)
 SEEDED = {
     f"seeded {n}": replace(WARM, seed=seed, top_p=top_p, top_k=top_k, min_p=min_p)
-    for n, (seed, top_p, top_k, min_p) in enumerate(
-        [(7, 1, 0, 0), (-3, 0.9, 0, 0), (2**40, 1, 9, 0), (8, 1, 0, 0.05)]
-    )
+    for n, (seed, top_p, top_k, min_p) in enumerate([(7, 1, 0, 0), (-3, 0.9, 0, 0), (2**40, 1, 9, 0), (8, 1, 0, 0.05)])
 }
 KINDS = {
     **SEEDED,

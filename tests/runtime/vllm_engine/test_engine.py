@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import pytest
 
-from runtime.engine import EngineState, Request, SamplingParams
+from runtime.engine import EngineState, GenerationRequest, SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.models import Topology
 from runtime.process.driver import SamePlace
 from runtime.process.launcher import group_pids
 from runtime.vllm_engine.engine import VllmEngine
-from runtime.vllm_engine.instance import Instance, Stream
+from runtime.vllm_engine.instance import Instance, TrackedRequest
 from runtime.vllm_engine.models import VllmSettings
 from tests.runtime.scripted import cluster_of, reaches, topology
 from tests.runtime.vllm_engine.sides import MODEL
@@ -101,7 +101,7 @@ async def test_what_stands_by_serves_at_once_when_what_serves_is_lost(engine):
     engine.comeback = Heard()
     (second,) = await retired(engine, (1,))
     first = engine.active
-    engine.streams["r"] = Stream(Request("r", (1,), SamplingParams(9), 0), first)
+    engine.streams["r"] = TrackedRequest(GenerationRequest("r", (1,), SamplingParams(9), 0), first)
     os.kill(first.pid, signal.SIGKILL)
     ((end,),) = [await engine._outputs.get()]
     assert (end.request_id, end.is_lost) == ("r", True)

@@ -39,9 +39,7 @@ SETTINGS = VllmSettings(kv_cache_bytes=1 << 20)
 def no_process_is_started(monkeypatch):
     """vLLM is there as far as anybody can tell, and whatever starts a process fails the test."""
     monkeypatch.setattr(engine_module, "find_spec", lambda name: ModuleSpec(name, None))
-    monkeypatch.setattr(
-        subprocess, "Popen", lambda *given, **_: pytest.fail(f"a process was started: {given}")
-    )
+    monkeypatch.setattr(subprocess, "Popen", lambda *given, **_: pytest.fail(f"a process was started: {given}"))
 
 
 @pytest.fixture

@@ -121,9 +121,7 @@ def stated(victim: str, phase: str) -> str:
 
 def table() -> str:
     """As it stands in docs/faults.md."""
-    rows = [
-        "| process | in plain serving | while the target starts | while KV is copied | in the cut | after it |"
-    ]
+    rows = ["| process | in plain serving | while the target starts | while KV is copied | in the cut | after it |"]
     rows += ["|---|---|---|---|---|---|"]
     for side in ("source", "target"):
         cells = ["–" if (side, phase) == ("target", "serving") else stated(side, phase) for phase in PHASES]

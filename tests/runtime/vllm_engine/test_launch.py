@@ -117,9 +117,7 @@ def test_on_gpus_an_engine_sees_its_own_in_rank_order():
     assert environment(Topology(stages), "GPU-9,GPU-8,7,6", 0)["CUDA_VISIBLE_DEVICES"] == "6,GPU-8,GPU-9,7"
     there = Topology((Stage("L40S", (5, 4), LayerRange(0, 8), Precision.named("bf16", "L40S")),))
     assert environment(there, "", 4)["CUDA_VISIBLE_DEVICES"] == "1,0"  # of a host whose first device is 4
-    with pytest.raises(
-        SwitchError, match="shows 2 devices to the service, but device 3 of its host is planned"
-    ):
+    with pytest.raises(SwitchError, match="shows 2 devices to the service, but device 3 of its host is planned"):
         environment(Topology(stages), "4,5")
     assert "VLLM_CPU_OMP_THREADS_BIND" not in surroundings(cluster_of("L40S"), VllmSettings())
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.vllm_engine.connector.frontier import Terms, counted, path_of
 from runtime.vllm_engine.models import Stay
 from tests.rows import rows
@@ -19,8 +19,8 @@ TERMS = Terms(
 """A token's KV takes 0.1 ms to copy and 0.2 ms to compute."""
 
 
-def request(max_tokens: int = 100, temperature: float = 0.0, seed: int | None = None) -> Request:
-    return Request("r", tuple(range(50)), SamplingParams(max_tokens, temperature, seed=seed), epoch=0)
+def request(max_tokens: int = 100, temperature: float = 0.0, seed: int | None = None) -> GenerationRequest:
+    return GenerationRequest("r", tuple(range(50)), SamplingParams(max_tokens, temperature, seed=seed), epoch=0)
 
 
 @rows(

@@ -13,7 +13,14 @@ from runtime.errors import Reason, SwitchError
 from runtime.process.launcher import SHARED_MEMORY, group_pids
 from runtime.process.messages import Command, Stats
 from runtime.vllm_engine.engine import VllmEngine
-from runtime.vllm_engine.messages import ForgetPrefixes, PageDigests, Release, Resume, Suspend, Takeover
+from runtime.vllm_engine.messages import (
+    ForgetPrefixes,
+    PageDigests,
+    ReleaseRequest,
+    Resume,
+    Suspend,
+    Takeover,
+)
 from tests.runtime.scripted import reaches
 from tests.runtime.vllm_engine.streams import (
     KINDS,
@@ -32,9 +39,7 @@ from tests.runtime.vllm_engine.streams import (
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
-WAYS = pytest.mark.parametrize(
-    ("source", "target"), [("1x1", "tp2"), ("tp2", "1x1"), ("1x1", "pp2"), ("pp2", "tp2")]
-)
+WAYS = pytest.mark.parametrize(("source", "target"), [("1x1", "tp2"), ("tp2", "1x1"), ("1x1", "pp2"), ("pp2", "tp2")])
 
 
 @WAYS
@@ -62,7 +67,7 @@ async def test_every_page_arrives_whole(streams, source, target):
     here, there = shadow._source, shadow._target
     await there.call(Suspend(()))  # so that the first step does not write
     state = await here.call(Suspend(tuple(prompts())))
-    releases = [Release(name, 0, 0, state.extents[name]) for name in prompts()]
+    releases = [ReleaseRequest(name, 0, 0, state.extents[name]) for name in prompts()]
     sent = {name: await here.call(PageDigests(name)) for name in prompts()}
     await there.call(Takeover(releases, shadow._news()))
     arrived = {name: await there.call(PageDigests(name)) for name in prompts()}

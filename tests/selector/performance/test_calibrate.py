@@ -37,11 +37,7 @@ def test_a_cache_read_faster_than_memory_makes_no_share_above_one(samples):
 def test_a_slow_exchange_makes_tensor_parallelism_lose(samples, laptop, counting):
     slow = {"CPU": fit_cpu(replace(samples, allreduce_latency_s=10e-3))}
     one, two = (
-        sum(
-            stage_times_s(
-                uniform(laptop, "CPU", tp, 1, 8, "fp32"), Step.of(8, 1, 500), counting, laptop, slow
-            )
-        )
+        sum(stage_times_s(uniform(laptop, "CPU", tp, 1, 8, "fp32"), Step.of(8, 1, 500), counting, laptop, slow))
         for tp in (1, 2)
     )
     assert two > one + 2 * 8 * 10e-3 * 0.9

@@ -8,7 +8,7 @@ import pytest
 from runtime.models import uniform
 from selector import profiles
 from selector.models import Profile, ProfileError, SampleError, shape
-from selector.performance.fit import Fit, Running, Sample, all_figures, figure, fit
+from selector.performance.fit import Fit, Running, StepSample, all_figures, figure, fit
 from tests.rows import rows
 
 EIGHT = shape("llama-3-8b")
@@ -46,17 +46,14 @@ def truth(start) -> Profile:
 
 def sampled(
     running: Running, profile: Profile, design: list[tuple[int, int, int]], noise: float = 0.0, seed: int = 0
-) -> list[Sample]:
+) -> list[StepSample]:
     chance = random.Random(seed)
-    steps = [Sample(*step, seconds=1.0) for step in design]
+    steps = [StepSample(*step, seconds=1.0) for step in design]
     times = running.predicted_s(steps, profile)
-    return [
-        replace(step, seconds=time * (1 + chance.gauss(0, noise)))
-        for step, time in zip(steps, times, strict=True)
-    ]
+    return [replace(step, seconds=time * (1 + chance.gauss(0, noise))) for step, time in zip(steps, times, strict=True)]
 
 
-def worst_error(running: Running, found: Profile, samples: list[Sample]) -> float:
+def worst_error(running: Running, found: Profile, samples: list[StepSample]) -> float:
     predicted = running.predicted_s(samples, found)
     return max(abs(time / sample.seconds - 1) for time, sample in zip(predicted, samples, strict=True))
 
@@ -158,9 +155,7 @@ def test_the_error_band_comes_from_samples_that_were_held_out(running, truth, st
 
 def test_formats_that_never_ran_are_extrapolated(running, truth, start):
     first = fit(sampled(running, truth, DESIGN), running, start).profile
-    eight_bits = Running(
-        uniform(running.cluster, "A100", 1, 1, EIGHT.num_layers, "int8"), EIGHT, running.cluster
-    )
+    eight_bits = Running(uniform(running.cluster, "A100", 1, 1, EIGHT.num_layers, "int8"), EIGHT, running.cluster)
     second = fit(sampled(eight_bits, truth, DESIGN), eight_bits, first).profile
     assert (first.source, first.extrapolated) == ("measured", ("fp16", "int8", "fp8", "int4"))
     assert second.extrapolated == ("fp16", "fp8", "int4")

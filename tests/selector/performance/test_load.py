@@ -22,7 +22,7 @@ from selector.performance.load import (
     static_batch,
 )
 from selector.performance.perf import stage_costs
-from selector.performance.simulator import Arrival, Server, simulate
+from selector.performance.simulator import RequestArrival, ServerModel, simulate
 from selector.performance.work import LONGEST, Lengths, slots_for
 from tests.rows import rows
 
@@ -32,13 +32,11 @@ EIGHT = ModelSpec("llama-3-8b", "LlamaForCausalLM", 32, 4096, 14_336, 32, 8, 128
 @pytest.fixture(scope="module")
 def servers(known):
     """One A100, and pipelines of two and four."""
-    cluster = Cluster(
-        (Node("n", tuple(Gpu(i, "A100", 80 * 10**9) for i in range(4)), Link("nvlink", 3e11, 5e-6)),)
-    )
+    cluster = Cluster((Node("n", tuple(Gpu(i, "A100", 80 * 10**9) for i in range(4)), Link("nvlink", 3e11, 5e-6)),))
 
     def of(stages):
         costs = stage_costs(uniform(cluster, "A100", 1, stages, 32, "bf16"), EIGHT, cluster, known)
-        return Server(costs, 512, 400_000 * stages, 2048, SERVING_SHARE)
+        return ServerModel(costs, 512, 400_000 * stages, 2048, SERVING_SHARE)
 
     return {stages: of(stages) for stages in (1, 2, 4)}
 
@@ -47,7 +45,7 @@ def poisson(pairs, rate, count, seed=1):
     draw, now, load = random.Random(seed), 0.0, []
     for _ in range(count):
         now += draw.expovariate(rate)
-        load.append(Arrival(now, *draw.choice(pairs)))
+        load.append(RequestArrival(now, *draw.choice(pairs)))
     return load
 
 
@@ -55,8 +53,7 @@ def spread(seed=0):
     """Lengths as of a chat service: many short ones, a few long ones."""
     draw = random.Random(seed)
     return [
-        (max(1, int(draw.lognormvariate(6.3, 1.0))), max(1, int(draw.lognormvariate(4.7, 0.9))))
-        for _ in range(400)
+        (max(1, int(draw.lognormvariate(6.3, 1.0))), max(1, int(draw.lognormvariate(4.7, 0.9)))) for _ in range(400)
     ]
 
 
@@ -66,7 +63,7 @@ def spread(seed=0):
 def test_a_closed_loop_is_what_the_simulator_serves(servers, stages, clients, inputs, outputs):
     server = servers[stages]
     predicted = closed_loop(server, clients, Lengths.fixed(inputs, outputs))
-    load = [Arrival(n * 1e-3, inputs, outputs) for n in range(clients * 12)]
+    load = [RequestArrival(n * 1e-3, inputs, outputs) for n in range(clients * 12)]
     served = simulate(replace(server, slots=clients), load)
     ends = sorted(arrival.at_s + one.e2e_s for arrival, one in zip(load, served, strict=True))
     first, last = len(ends) * 3 // 10, len(ends) * 9 // 10
@@ -91,7 +88,7 @@ def evenly(pairs, rate, count, seed):
     draw.shuffle(chosen)
     for pair in chosen:
         now += draw.expovariate(rate)
-        load.append(Arrival(now, *pair))
+        load.append(RequestArrival(now, *pair))
     return load
 
 
@@ -111,7 +108,7 @@ def usual(known):
         gpus = tuple(Gpu(i, kind, 10**12) for i in range(tp))
         cluster = Cluster((Node("n", gpus, Link("link", 25e9, 1e-5)),))
         topology = uniform(cluster, kind, tp, 1, model.num_layers, precision)
-        return Server(stage_costs(topology, model, cluster, known), 2048, kv_tokens, 2048, SERVING_SHARE)
+        return ServerModel(stage_costs(topology, model, cluster, known), 2048, kv_tokens, 2048, SERVING_SHARE)
 
     return {
         "8B on A100": of("A100", EIGHT, 1, "bf16", 500_000),
@@ -123,9 +120,7 @@ def usual(known):
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["8B on A100", "70B on A100x4", "70B on L40Sx4"])
 @pytest.mark.parametrize("trace", ["azure_conv", "azure_code", "mooncake"])
-@pytest.mark.parametrize(
-    ("share", "tolerance"), [(0.7, 0.15), pytest.param(0.9, 0.3, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.parametrize(("share", "tolerance"), [(0.7, 0.15), pytest.param(0.9, 0.3, marks=pytest.mark.exhaustive)])
 def test_the_p99_ttft_of_real_lengths_is_what_the_simulator_sees(usual, topology, trace, share, tolerance):
     server, pairs = usual[topology], traced(trace)
     lengths = Lengths.of(pairs)
@@ -166,11 +161,9 @@ def test_the_p99_ttft_of_poisson_arrivals_is_what_the_simulator_sees(servers, sh
 
 def test_saturation_is_what_a_full_queue_gets(servers):
     pairs = spread()
-    load = [Arrival(0.0, *pair) for pair in random.Random(3).choices(pairs, k=3000)]
+    load = [RequestArrival(0.0, *pair) for pair in random.Random(3).choices(pairs, k=3000)]
     served = simulate(servers[1], load)
-    ends = sorted(
-        (one.e2e_s, arrival.output_tokens) for arrival, one in zip(load, served, strict=True) if one
-    )
+    ends = sorted((one.e2e_s, arrival.output_tokens) for arrival, one in zip(load, served, strict=True) if one)
     window = ends[600:2500]
     measured = sum(tokens for _, tokens in window) / (window[-1][0] - window[0][0])
     assert saturation_tok_s(servers[1], Lengths.of(pairs)) == pytest.approx(measured, rel=0.1)
@@ -226,9 +219,7 @@ def test_one_client_meets_nobody(servers):
 
 
 def test_nothing_jumps_where_a_prompt_needs_a_second_chunk(servers):
-    found = [
-        closed_loop_means(servers[1], 120, Lengths.fixed(inputs, 40)) for inputs in range(1700, 2400, 50)
-    ]
+    found = [closed_loop_means(servers[1], 120, Lengths.fixed(inputs, 40)) for inputs in range(1700, 2400, 50)]
     for shorter, longer in pairwise(found):
         assert longer.tpot_s["mean"] == pytest.approx(shorter.tpot_s["mean"], rel=0.05)
         assert longer.throughput_tok_s == pytest.approx(shorter.throughput_tok_s, rel=0.05)

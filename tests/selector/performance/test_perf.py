@@ -10,7 +10,7 @@ from runtime.errors import TopologyError
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Precision, Topology, uniform
 from selector.models import Profile, ProfileError, Workload, shape
 from selector.performance.latency import Reading
-from selector.performance.load import Slis, closed_loop_means
+from selector.performance.load import LoadFigures, closed_loop_means
 from selector.performance.perf import ELEMENTWISE_VALUES, MLP_VALUES, LayerCost, Step
 from selector.performance.work import Lengths
 from selector.prediction import server_of
@@ -31,7 +31,7 @@ def topology_of(kind: str, model: ModelSpec, tp: int = 1, pp: int = 1, precision
     return uniform(box(kind), kind, tp, pp, model.num_layers, precision or usual[kind])
 
 
-def served(topology: Topology, workload: Workload, known: dict[str, Profile]) -> Slis:
+def served(topology: Topology, workload: Workload, known: dict[str, Profile]) -> LoadFigures:
     """What a closed loop of as many clients as the workload has requests in flight gets."""
     server = server_of(topology, SEVENTY, box(topology.stages[0].kind), known)
     lengths = Lengths.fixed(workload.input_tokens, workload.output_tokens)
@@ -127,9 +127,7 @@ def test_the_slowest_stage_sets_the_pace_of_an_unbalanced_pipeline(known):
 
 
 def test_stages_on_two_nodes_hop_over_the_network(known):
-    nodes = tuple(
-        Node(name, (Gpu(i, "A100", 10**12),), Link("nvlink", 300e9, 5e-6)) for i, name in enumerate("ab")
-    )
+    nodes = tuple(Node(name, (Gpu(i, "A100", 10**12),), Link("nvlink", 300e9, 5e-6)) for i, name in enumerate("ab"))
     topology, step = topology_of("A100", SEVENTY, 1, 2), Step.of(1, 2048, 0)
     here = stage_times_s(topology, step, SEVENTY, box("A100"), known)
     there = stage_times_s(topology, step, SEVENTY, Cluster(nodes, Link("network", 1e9, 25e-6)), known)
@@ -151,9 +149,7 @@ def test_what_no_profile_speaks_of_is_refused_by_name(known):
         stage_times_s(topology, step, SEVENTY, box("A100"), {"A100": small})
     bare = replace(known["A100"], weight_share={"fp16": 0.7})
     with pytest.raises(ProfileError, match="weights in int4; it has fp16"):
-        stage_times_s(
-            topology_of("A100", SEVENTY, precision="int4"), step, SEVENTY, box("A100"), {"A100": bare}
-        )
+        stage_times_s(topology_of("A100", SEVENTY, precision="int4"), step, SEVENTY, box("A100"), {"A100": bare})
 
 
 @pytest.mark.slow
@@ -179,9 +175,7 @@ def test_more_work_never_takes_less_time(kind, tp, pp, tokens, batch, known):
 def test_one_token_streams_the_experts_it_needs_and_many_stream_all(known):
     mixtral = shape("mixtral-8x7b")
     topology = uniform(box("A100"), "A100", 2, 1, 32, "bf16")
-    one, many = (
-        sum(stage_times_s(topology, Step.of(batch, 1, 1), mixtral, box("A100"), known)) for batch in (1, 64)
-    )
+    one, many = (sum(stage_times_s(topology, Step.of(batch, 1, 1), mixtral, box("A100"), known)) for batch in (1, 64))
     assert one < 0.45 * many
     dense = replace(mixtral, num_experts=1, experts_per_token=1)
     assert one > sum(stage_times_s(topology, Step.of(1, 1, 1), dense, box("A100"), known))
@@ -189,12 +183,10 @@ def test_one_token_streams_the_experts_it_needs_and_many_stream_all(known):
 
 def test_elementwise_work_is_split_only_where_the_mlp_is(known):
     whole, eighth = (
-        LayerCost.of(Precision.named("bf16", "A100"), tp, SEVENTY, known["A100"]).elementwise_s
-        for tp in (1, 8)
+        LayerCost.of(Precision.named("bf16", "A100"), tp, SEVENTY, known["A100"]).elementwise_s for tp in (1, 8)
     )
     assert whole / 8 < eighth < whole
     hidden = ELEMENTWISE_VALUES * SEVENTY.hidden_size
     assert eighth / whole == pytest.approx(
-        (hidden + MLP_VALUES * SEVENTY.intermediate_size / 8)
-        / (hidden + MLP_VALUES * SEVENTY.intermediate_size)
+        (hidden + MLP_VALUES * SEVENTY.intermediate_size / 8) / (hidden + MLP_VALUES * SEVENTY.intermediate_size)
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from selector.models import WorkloadError
 from selector.performance.load import read_trace
-from selector.performance.simulator import Arrival
+from selector.performance.simulator import RequestArrival
 from tests.rows import rows
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:47.6805900,396,109\r\n"
@@ -22,10 +22,10 @@ PLAIN = "arrival_s,input_tokens,output_tokens\n3,10,20\n1.5,30,40\n"
 @rows(
     ("text", "expected"),
     [
-        (AZURE, [Arrival(0.0, 374, 44), Arrival(1.0, 396, 109)]),
-        (MOONCAKE, [Arrival(0.0, 10, 2), Arrival(0.5, 6758, 500)]),
-        (PLAIN, [Arrival(0.0, 30, 40), Arrival(1.5, 10, 20)]),
-        ("\ufeff" + PLAIN, [Arrival(0.0, 30, 40), Arrival(1.5, 10, 20)]),
+        (AZURE, [RequestArrival(0.0, 374, 44), RequestArrival(1.0, 396, 109)]),
+        (MOONCAKE, [RequestArrival(0.0, 10, 2), RequestArrival(0.5, 6758, 500)]),
+        (PLAIN, [RequestArrival(0.0, 30, 40), RequestArrival(1.5, 10, 20)]),
+        ("\ufeff" + PLAIN, [RequestArrival(0.0, 30, 40), RequestArrival(1.5, 10, 20)]),
     ],
 )
 def test_a_trace_starts_at_zero_in_order_of_time(text, expected):

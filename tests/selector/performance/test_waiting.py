@@ -53,7 +53,5 @@ def test_work_grows_from_none_to_all_of_it():
     assert heavy[0] == pytest.approx(0.0)
     assert (np.diff(heavy) > 0).all()
     assert heavy[-1] == pytest.approx(1.0, abs=1e-4)
-    steady = Ramp(10.0, 0.1, 0.1).heavy(np.array([1.0]))[
-        0
-    ]  # where nothing changes, time is level by what is spare
+    steady = Ramp(10.0, 0.1, 0.1).heavy(np.array([1.0]))[0]  # where nothing changes, time is level by what is spare
     assert steady == pytest.approx(1 - math.exp(-1.0), rel=0.01)

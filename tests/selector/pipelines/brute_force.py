@@ -99,8 +99,7 @@ class BruteForce:
         alone = max(1.0, count * (1 - math.exp(-arriving)) / arriving)
         passes = count + len(chunks) - 1
         busy_s = max(
-            more * alone + step * load.decoded * count / batch
-            for more, step in zip(added, plain, strict=True)
+            more * alone + step * load.decoded * count / batch for more, step in zip(added, plain, strict=True)
         )
         firsts = [
             (more * passes / len(chunks) + step * (passes + count / 2)) / SERVING_SHARE
@@ -164,9 +163,7 @@ class BruteForce:
         """What an objective reads, smaller is better: a rate is its negative."""
         counted = {
             "devices": sum(parts[0][0].tp for parts in option.stages),
-            "usd_per_hour": sum(
-                parts[0][0].tp * self.pools[parts[0][0].pool].usd_per_hour for parts in option.stages
-            ),
+            "usd_per_hour": sum(parts[0][0].tp * self.pools[parts[0][0].pool].usd_per_hour for parts in option.stages),
             "rate": -1 / option.busy_s,
             "quality_loss": self._quality_loss(option),
         }
@@ -213,9 +210,7 @@ class BruteForce:
             if not left:
                 return None
             lowest = min(self.reading(option, objective) for option in left)
-            left = [
-                option for option in left if self.reading(option, objective) <= lowest + 1e-7 * abs(lowest)
-            ]
+            left = [option for option in left if self.reading(option, objective) <= lowest + 1e-7 * abs(lowest)]
             found.append(lowest)
         return found
 

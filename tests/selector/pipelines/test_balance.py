@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selector.pipelines.balance import Holds, Seat, fullest, most_layers
+from selector.pipelines.balance import Holds, StageSlot, fullest, most_layers
 
-SEATS = (Seat(0, 1), Seat(0, 2), Seat(1, 1), Seat(1, 3))
+SEATS = (StageSlot(0, 1), StageSlot(0, 2), StageSlot(1, 1), StageSlot(1, 3))
 
 
 def holds_of(rows: Sequence[Sequence[Sequence[int]]], units: Sequence[int] = (0,)) -> Holds:
@@ -27,9 +27,7 @@ def tried(holds: Holds, point: int, stages: int) -> dict[tuple[int, ...], int]:
         list(itertools.product(range(len(SEATS)), range(holds.units + 1))),
     )
     for taken in itertools.product(ways, repeat=stages):
-        layers = [
-            int(getattr(holds, role)[(*way, point)]) for role, way in zip(ROLES[stages], taken, strict=True)
-        ]
+        layers = [int(getattr(holds, role)[(*way, point)]) for role, way in zip(ROLES[stages], taken, strict=True)]
         if sum(units for _, units in taken) <= holds.units and min(layers) > 0:
             used = devices_of(taken)
             best[used] = max(best.get(used, 0), sum(layers))
@@ -38,7 +36,9 @@ def tried(holds: Holds, point: int, stages: int) -> dict[tuple[int, ...], int]:
 
 def devices_of(taken: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """Of each pool, by seats and units taken."""
-    return tuple(sum(SEATS[seat].tp for seat, _ in taken if SEATS[seat].pool == pool) for pool in (0, 1))
+    return tuple(
+        sum(SEATS[stage_slot].tp for stage_slot, _ in taken if SEATS[stage_slot].pool == pool) for pool in (0, 1)
+    )
 
 
 ROLES = {1: ["only"]} | {number: ["first", *["inner"] * (number - 2), "last"] for number in (2, 3, 4)}

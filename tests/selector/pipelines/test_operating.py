@@ -13,12 +13,12 @@ from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import blocks
 from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.notation import parse_topology
-from selector.models import Problem, Profile, Workload
-from selector.performance.simulator import Arrival, simulate
+from selector.models import Profile, SearchInput, Workload
+from selector.performance.simulator import RequestArrival, simulate
 from selector.pipelines.operating import (
     BATCHES,
     BLOCK_TOKENS,
-    Load,
+    OperatingLoad,
     Points,
     Setting,
     StageKind,
@@ -32,19 +32,15 @@ from tests.rows import rows
 
 
 def setting_of(cluster: Cluster, model: ModelSpec, known: dict[str, Profile], tokens: int = 800) -> Setting:
-    return Setting(model, cluster, known, Load(2.0, tokens, 250, 8))
+    return Setting(model, cluster, known, OperatingLoad(2.0, tokens, 250, 8))
 
 
 @rows(("first", "last"), [(False, False), (True, False), (False, True), (True, True)])
-@rows(
-    "kind", [StageKind(0, "A100", 4, "bf16"), StageKind(1, "L40S", 2, "fp8"), StageKind(0, "A100", 1, "int4")]
-)
+@rows("kind", [StageKind(0, "A100", 4, "bf16"), StageKind(1, "L40S", 2, "fp8"), StageKind(0, "A100", 1, "int4")])
 def test_a_stage_holds_as_many_layers_as_the_footprint_says(kind, first, last, mixed, llama, known):
     points = Points(np.array([2.0]), np.array([64.0]))
     held = int(
-        capacities([kind], points, pools_of(mixed, mixed.kinds), setting_of(mixed, llama, known))[
-            first, last
-        ][0, 0]
+        capacities([kind], points, pools_of(mixed, mixed.kinds), setting_of(mixed, llama, known))[first, last][0, 0]
     )
     needed = 64 * math.ceil(1050 / BLOCK_TOKENS)
 
@@ -97,13 +93,11 @@ def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(mixed, llama,
         _, first, _ = times_of(kinds, points, setting_of(mixed, llama, known, tokens=chunks * 2032))
         per_token.append(float(first.of(0, 80, last=True)[0]) / chunks)
     growth = [later - earlier for earlier, later in pairwise(per_token)]
-    assert growth[1] == pytest.approx(7 * growth[0], rel=0.05), (
-        "attention grows with the square, chunk by chunk"
-    )
+    assert growth[1] == pytest.approx(7 * growth[0], rel=0.05), "attention grows with the square, chunk by chunk"
 
 
 def test_a_prompt_alone_keeps_every_stage_from_work_and_many_share_it():
-    load = Load(1.0, 800, 250, 1)
+    load = OperatingLoad(1.0, 800, 250, 1)
     points = Points(np.array([1.0, 4.0, 4.0, 4.0]), np.array([64.0, 1.0, 256.0, 4096.0]))
     alone, four, shared, full = bubbles(points, load).tolist()
     assert (alone, full) == (1.0, 1.0)
@@ -128,13 +122,13 @@ CASES = [
 @rows("share", [0.3, 0.5])
 def test_the_estimate_is_near_the_simulator(text, inputs, outputs, full_rps, share, mixed, llama, known):
     topology, rate_rps = parse_topology(text, mixed, 80, "bf16"), share * full_rps
-    problem = Problem(mixed, llama, Workload(rate_rps, inputs, outputs, 1), None)
+    problem = SearchInput(mixed, llama, Workload(rate_rps, inputs, outputs, 1), None)
     found = candidate(topology, problem, known)
     planned = found.prediction
     draw, now, arrivals = random.Random(1), 0.0, []
     for _ in range(2500):
         now += draw.expovariate(rate_rps)
-        arrivals.append(Arrival(now, inputs, outputs))
+        arrivals.append(RequestArrival(now, inputs, outputs))
     served = [one for one in simulate(server_of(topology, llama, mixed, known), arrivals)[300:] if one]
     ttft_s, tpot_s = ([getattr(one, name) for one in served] for name in ("ttft_s", "tpot_s"))
     assert planned.ttft_s["mean"] == pytest.approx(statistics.fmean(ttft_s), rel=0.35)
@@ -143,6 +137,6 @@ def test_the_estimate_is_near_the_simulator(text, inputs, outputs, full_rps, sha
 
 
 def test_the_load_of_a_workload_has_at_least_one_token_and_one_request():
-    load = Load.of(Workload(1.0, 100, 0, 0))
+    load = OperatingLoad.of(Workload(1.0, 100, 0, 0))
     assert (load.output_tokens, load.held, load.decoded) == (1, 1, 1)
     assert replace(load, output_tokens=250).decoded == 249

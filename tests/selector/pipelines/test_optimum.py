@@ -14,7 +14,7 @@ from runtime.capabilities import Batching
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
 from selector.pipelines.grid import Grid, Pipeline
-from selector.pipelines.operating import Load, Setting, StageKind, pools_of
+from selector.pipelines.operating import OperatingLoad, Setting, StageKind, pools_of
 from selector.pipelines.optimum import Threshold, most_held, reading, solve
 from selector.pipelines.stages import running
 from tests.selector.pipelines.brute_force import BruteForce
@@ -59,7 +59,7 @@ def instance(seed: int) -> Instance:
             gpus.append(Gpu(number, kind, memory, {"A100": 2.2, "L40S": 1.1}[kind]))
             number += 1
     cluster = Cluster((Node("n", tuple(gpus), Link("pcie", 25e9, 1e-5)),))
-    load = Load(
+    load = OperatingLoad(
         draw.choice([0.5, 4.0, 20.0]),
         draw.choice([100, 800, 3000]),
         draw.choice([1, 16, 250]),
@@ -102,8 +102,7 @@ def instance(seed: int) -> Instance:
 def readings(one: Instance, pipeline: Pipeline, objectives: Sequence[Threshold]) -> list[float]:
     values = [reading(pipeline, objective, one.grid) for objective in objectives]
     return [
-        -value if objective.metric == "rate" else value
-        for objective, value in zip(objectives, values, strict=True)
+        -value if objective.metric == "rate" else value for objective, value in zip(objectives, values, strict=True)
     ]
 
 
@@ -168,7 +167,7 @@ def seventy(cluster: Cluster, rate_rps: float = 1.0) -> Grid:
         if tp <= pool.size
         for name in FORMATS[pool.kind]
     ]
-    return Grid.of(kinds, range(1, 5), pools, Setting(model, cluster, PROFILES, Load(rate_rps, 800, 250, 8)))
+    return Grid.of(kinds, range(1, 5), pools, Setting(model, cluster, PROFILES, OperatingLoad(rate_rps, 800, 250, 8)))
 
 
 def lowest(grid: Grid, wanted: Threshold, *bounds: Threshold) -> float:

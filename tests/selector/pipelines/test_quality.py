@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
 from selector.pipelines import grid as quality
-from selector.pipelines.grid import Grid, Rations, Room, grants, unmatched
-from selector.pipelines.operating import Load, Setting, StageKind, pools_of
+from selector.pipelines.grid import CapacityLine, Grid, Rations, grants, unmatched
+from selector.pipelines.operating import OperatingLoad, Setting, StageKind, pools_of
 from selector.pipelines.optimum import Threshold, reading, solve
 from tests.rows import rows
 from tests.selector.pipelines.brute_force import BruteForce
@@ -33,10 +33,8 @@ def setting_of(draw: random.Random, layers: int, counts: tuple[int, int]) -> Set
     kinds = [kind for kind, count in zip(PROFILES, counts, strict=True) for _ in range(count)]
     memory = {kind: round(draw.uniform(5, 10) * GB) for kind in PROFILES}
     gpus = tuple(Gpu(number, kind, memory[kind], 1.0) for number, kind in enumerate(kinds))
-    load = Load(draw.choice([0.5, 4.0]), draw.choice([100, 800]), draw.choice([16, 250]), 1)
-    return Setting(
-        model, Cluster((Node("n", gpus, Link("pcie", 25e9, 1e-5)),)), PROFILES, load, LOSSES, BATCHES
-    )
+    load = OperatingLoad(draw.choice([0.5, 4.0]), draw.choice([100, 800]), draw.choice([16, 250]), 1)
+    return Setting(model, Cluster((Node("n", gpus, Link("pcie", 25e9, 1e-5)),)), PROFILES, load, LOSSES, BATCHES)
 
 
 def small(seed: int, formats: tuple[str, ...]) -> tuple[Grid, BruteForce, list[Threshold], list[Threshold]]:
@@ -108,19 +106,14 @@ def test_with_coarse_units_it_is_never_better_than_what_there_is():
 
 def seventy(formats: tuple[str, ...], memory: float = 1.0) -> Grid:
     model = ModelSpec("llama-3-70b", "LlamaForCausalLM", 80, 8192, 28_672, 64, 8, 128, 128_256, 8192)
-    gpus = tuple(
-        Gpu(n, "A100" if n < 2 else "L40S", round((80, 48)[n >= 2] * memory * GB), 1.0) for n in range(4)
-    )
+    gpus = tuple(Gpu(n, "A100" if n < 2 else "L40S", round((80, 48)[n >= 2] * memory * GB), 1.0) for n in range(4))
     cluster = Cluster((Node("n", gpus, Link("pcie", 25e9, 1e-5)),))
     pools = pools_of(cluster, cluster.kinds)
     kinds = [
-        StageKind(place, pool.kind, tp, name)
-        for place, pool in enumerate(pools)
-        for tp in (1, 2)
-        for name in formats
+        StageKind(place, pool.kind, tp, name) for place, pool in enumerate(pools) for tp in (1, 2) for name in formats
     ]
     return Grid.of(
-        kinds, range(1, 4), pools, Setting(model, cluster, PROFILES, Load(1.0, 800, 250, 8), LOSSES)
+        kinds, range(1, 4), pools, Setting(model, cluster, PROFILES, OperatingLoad(1.0, 800, 250, 8), LOSSES)
     )
 
 
@@ -145,18 +138,14 @@ def test_a_looser_bound_never_makes_it_worse(bound, more, metric, memory):
     tight = lowest(grid, metric, Threshold("quality_loss", bound))
     assert lowest(grid, metric, Threshold("quality_loss", bound * more)) <= tight * (1 + 1e-9)
     kept = tuple(name for name in ALL if LOSSES.get(name, 0.0) <= bound)
-    assert tight <= lowest(seventy(kept, memory), metric) * (1 + 1e-9), (
-        "pipelines of these formats hold the bound"
-    )
+    assert tight <= lowest(seventy(kept, memory), metric) * (1 + 1e-9), "pipelines of these formats hold the bound"
 
 
 @pytest.mark.slow
 @rows("metric", ["tpot", "devices", "ttft"])
 def test_no_loss_leaves_the_full_formats_and_the_largest_leaves_all(metric):
     grid = seventy(ALL, 0.8)
-    assert lowest(grid, metric, Threshold("quality_loss", 0.0)) == lowest(
-        seventy(("bf16", "fp16"), 0.8), metric
-    )
+    assert lowest(grid, metric, Threshold("quality_loss", 0.0)) == lowest(seventy(("bf16", "fp16"), 0.8), metric)
     for bound in (0.04, 0.5):
         assert lowest(grid, metric, Threshold("quality_loss", bound)) <= lowest(grid, metric) * (1 + 1e-9)
 
@@ -165,14 +154,12 @@ numbers = st.floats(0.5, 40.0)
 
 
 @pytest.mark.slow
-@given(
-    lines=st.lists(st.tuples(numbers, st.floats(0.2, 3.0)), min_size=3, max_size=3), bought=st.integers(0, 30)
-)
+@given(lines=st.lists(st.tuples(numbers, st.floats(0.2, 3.0)), min_size=3, max_size=3), bought=st.integers(0, 30))
 def test_two_formats_hold_what_trying_every_number_says(lines, bought):
     layers = 30
     start, slope = (np.array(side)[:, None, None] for side in zip(*lines, strict=True))
     allowed = np.array([[0, bought // 2, bought], [layers] * 3], dtype=np.int16).T[:, ::-1, None]
-    room, rations = Room(start, slope), Rations(allowed, ((0, 1),))
+    room, rations = CapacityLine(start, slope), Rations(allowed, ((0, 1),))
     for number, most in enumerate((0, bought // 2, bought)):
         left = [min(a - b * others for a, b in lines) for others in range(most + 1)]
         expected = max(others + math.floor(rest + 1e-9) for others, rest in enumerate(left) if rest > -1e-9)

@@ -26,14 +26,10 @@ def played(busy: float, prompts: int = 200_000) -> list[float]:
 @rows("busy", [0.3, 0.6, 0.85])
 def test_waits_are_those_of_a_queue(busy):
     found = played(busy)
-    assert float(np.interp(busy, UTILISATIONS, waits("mean"))) == pytest.approx(
-        statistics.fmean(found), rel=0.04
-    )
+    assert float(np.interp(busy, UTILISATIONS, waits("mean"))) == pytest.approx(statistics.fmean(found), rel=0.04)
     for stat in ("p90", "p99"):
         expected = float(np.quantile(found, float(stat[1:]) / 100))
-        assert float(np.interp(busy, UTILISATIONS, waits(stat))) == pytest.approx(
-            expected, rel=0.05, abs=0.02
-        )
+        assert float(np.interp(busy, UTILISATIONS, waits(stat))) == pytest.approx(expected, rel=0.05, abs=0.02)
 
 
 def test_most_prompts_of_an_idle_server_do_not_wait():

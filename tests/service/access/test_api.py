@@ -54,9 +54,7 @@ def by_role(keyed) -> Iterator[Mapping[Role, httpx.Client]]:
 
 
 def entries(admin: httpx.Client, act: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = admin.get("/v1/audit", params={"act": act, "limit": 500}).json()[
-        "entries"
-    ]
+    found: list[dict[str, object]] = admin.get("/v1/audit", params={"act": act, "limit": 500}).json()["entries"]
     return found
 
 

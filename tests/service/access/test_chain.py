@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.access.chain import Entry, Head, flaws
+from service.access.chain import AuditEntry, Head, flaws
 
 
-def chain(length: int) -> list[Entry]:
-    found, last = list[Entry](), ""
+def chain(length: int) -> list[AuditEntry]:
+    found, last = list[AuditEntry](), ""
     for seq in range(1, length + 1):
-        entry = Entry(
+        entry = AuditEntry(
             seq, 1.5 * seq, "ada", "abcd", "admin", "plan.apply", f"plan-{seq}", {}, {"n": seq}, previous=last
         )
         last = entry.sealed()
@@ -18,7 +18,7 @@ def chain(length: int) -> list[Entry]:
     return found
 
 
-def head(entries: list[Entry]) -> Head:
+def head(entries: list[AuditEntry]) -> Head:
     return Head(entries[-1].seq, entries[-1].hash) if entries else Head()
 
 
@@ -35,9 +35,7 @@ def test_any_change_is_found_where_it_is(data, length):
     entries = chain(length)
     whole, place = head(entries), data.draw(st.integers(0, length - 1))
     field, value = data.draw(
-        st.sampled_from(
-            [("who", "eve"), ("at_s", 9.25), ("after", {"n": 0}), ("act", "x"), ("hash", "f" * 64)]
-        )
+        st.sampled_from([("who", "eve"), ("at_s", 9.25), ("after", {"n": 0}), ("act", "x"), ("hash", "f" * 64)])
     )
     changed = [*entries[:place], replace(entries[place], **{field: value}), *entries[place + 1 :]]
     assert flaws(changed, whole)[0].seq == entries[place].seq
@@ -66,7 +64,7 @@ def test_entries_that_changed_places_are_found(data, length):
 
 def test_an_entry_that_was_put_in_is_found():
     entries = chain(4)
-    forged = Entry(3, 1.0, "eve", "", "admin", "key.create", "x", previous=entries[1].hash)
+    forged = AuditEntry(3, 1.0, "eve", "", "admin", "key.create", "x", previous=entries[1].hash)
     forged = replace(forged, hash=forged.sealed())
     moved = [*entries[:2], forged, *(replace(one, seq=one.seq + 1) for one in entries[2:])]
     assert flaws(moved, Head(5, entries[-1].hash))[0].seq == 4

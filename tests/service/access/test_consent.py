@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from selector.models import Switch
+from selector.models import SwitchPrediction
 from service.access.approvals import Approvals
 from service.access.caller import Caller
-from service.access.consent import Known, consent
-from service.access.people import Acted, Words
+from service.access.consent import PlanFacts, consent
+from service.access.people import Acted, IntentAuthors
 from service.access.policy import Applied, Approval, Within, beyond
 from service.access.rights import Role
 from service.documents.operations import ApprovalDocument
@@ -31,7 +31,7 @@ def plan(**facts: object) -> PlanDocument:
     found = PlanDocument(
         id="plan-1", intent_id="intent-1", generation=1, model="counting", window="peak", now=topology,
         target=topology.model_copy(update={"text": "other", "devices": (0, 1)}), prediction=prediction,
-        now_prediction=None, runner_up=None, reasons=(), switch=Switch("shadow", 1.0, 0.02, 0.01, None),
+        now_prediction=None, runner_up=None, reasons=(), switch=SwitchPrediction("shadow", 1.0, 0.02, 0.01, None),
     )  # fmt: skip
     return found.model_copy(update=facts).sealed()
 
@@ -42,8 +42,8 @@ def said(verdict: str, made: PlanDocument, **facts: object) -> ApprovalDocument:
     return ApprovalDocument.model_validate(document | facts)
 
 
-ADAS = Acted((Words("intent-1", "ada"),), "ada")
-NOBODY_SAID = Known(None, ADAS, Applied(0, 0))
+ADAS = Acted((IntentAuthors("intent-1", "ada"),), "ada")
+NOBODY_SAID = PlanFacts(None, ADAS, Applied(0, 0))
 ADA, GRACE = Caller("ada", Role.OPERATOR), Caller("grace", Role.APPROVER)
 ROOMY = Within(most_stop_ms=50, per_hour=4, per_day=20, windows=("peak",), devices=4, quality_loss=0.05)
 
@@ -71,9 +71,7 @@ def test_a_stop_that_nobody_predicted_is_over_any_bound():
 
 
 def test_an_operator_needs_somebodys_yes_and_an_approver_does_not():
-    with pytest.raises(
-        RefusedError, match=r"ada may not approve it; an approver has to \(intentctl approve plan-1\)"
-    ):
+    with pytest.raises(RefusedError, match=r"ada may not approve it; an approver has to \(intentctl approve plan-1\)"):
         consent(plan(), Approval(), NOBODY_SAID, ADA, ())
     assert consent(plan(), Approval(), NOBODY_SAID, GRACE, ["x"]).acknowledged == {"x": "grace"}
 
@@ -105,7 +103,7 @@ def test_only_who_may_approve_acknowledges_and_it_is_known_who_did():
 
 
 def test_another_person_is_another_person():
-    graces = Acted((Words("intent-1", "grace"),), "grace")
+    graces = Acted((IntentAuthors("intent-1", "grace"),), "grace")
     alone = r"only grace would have acted \(said intent-1, had it planned, applied the plan\); another person has to"
     for rule in (Approval("another"), Approval("another", within=ROOMY)):
         with pytest.raises(RefusedError, match=alone):
@@ -128,7 +126,7 @@ def test_a_digest_changes_with_what_a_plan_says(change):
 
 
 def test_a_stop_without_end_is_read_as_it_was_written():
-    made = plan(switch=SwitchDocument.model_validate(Switch("shadow", 1.0, float("inf"), 0.01, None)))
+    made = plan(switch=SwitchDocument.model_validate(SwitchPrediction("shadow", 1.0, float("inf"), 0.01, None)))
     read = PlanDocument.model_validate_json(made.model_dump_json())
     assert read.sealed().digest == made.digest
     assert "not predicted" in beyond(read, ROOMY, Applied(0, 0))[0]
@@ -158,9 +156,7 @@ def test_an_operator_applies_what_an_approver_approved(ada, grace):
     assert ada.post(f"{path}:approve", json={"digest": made["digest"]}).json()["code"] == "forbidden"
     stale = grace.post(f"{path}:approve", json={"digest": "0" * 64})
     assert (stale.status_code, stale.json()["code"]) == (409, "stale_plan")
-    approved = grace.post(
-        f"{path}:approve", json={"digest": made["digest"], "minutes": 5, "note": "go"}
-    ).json()
+    approved = grace.post(f"{path}:approve", json={"digest": made["digest"], "minutes": 5, "note": "go"}).json()
     assert (approved["by"], approved["verdict"]) == ("grace", "approved")
     assert approved["until_s"] > approved["at_s"]
     again = grace.post(f"{path}:approve", json={"digest": made["digest"]})
@@ -182,9 +178,7 @@ def test_a_rejected_plan_is_applied_by_nobody(ada, grace):
     assert grace.post(f"{path}:reject", json={"note": "too late"}).status_code == 201
     assert grace.post(f"{path}:approve", json={"digest": made["digest"]}).json()["code"] == "already_decided"
     for who in (ada, grace):
-        assert (
-            "rejected by grace: too late" in problem(who.post(f"{path}:apply"), 403, "not_approved")["detail"]
-        )
+        assert "rejected by grace: too late" in problem(who.post(f"{path}:apply"), 403, "not_approved")["detail"]
 
 
 def test_words_approve_nothing(ada):

@@ -72,9 +72,7 @@ def test_a_page_that_names_this_machine_its_own_makes_no_key(asked):
 @pytest.fixture(scope="module")
 def behind(tmp_path_factory):
     """A service that believes a proxy on this machine."""
-    with ScriptedService(
-        tmp_path_factory.mktemp("behind"), KEYS + "proxies: [127.0.0.1, 10.1.0.0/16]\n"
-    ) as service:
+    with ScriptedService(tmp_path_factory.mktemp("behind"), KEYS + "proxies: [127.0.0.1, 10.1.0.0/16]\n") as service:
         yield service
 
 

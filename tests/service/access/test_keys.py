@@ -9,9 +9,7 @@ from tests.rows import rows
 
 def made(**facts: object) -> tuple[str, Key]:
     whole, prefix = new_secret()
-    return whole, replace(
-        Key(prefix, digest_of(whole), "ada", "ada", Role.VIEWER, None, 1.0, "test"), **facts
-    )
+    return whole, replace(Key(prefix, digest_of(whole), "ada", "ada", Role.VIEWER, None, 1.0, "test"), **facts)
 
 
 def test_a_key_is_found_by_the_whole_of_it_alone():

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import selector.planning
-from service.access.people import Acted, Words, folded, lacks_another
+from service.access.people import Acted, IntentAuthors, folded, lacks_another
 from service.access.rights import RIGHTS, Right, Role
 from service.apart import Apart
 from tests.rows import rows
@@ -35,7 +35,7 @@ class World:
         """Whether the rule lets somebody act who has every right."""
         match act:
             case "activate":
-                acted = Acted([Words("intent-1", self.said, who)])
+                acted = Acted([IntentAuthors("intent-1", self.said, who)])
                 return not lacks_another("another", acted, is_within=True)
             case "approve":
                 return not lacks_another("another", replace(self.plan, approved_by=who), is_within=False)
@@ -51,7 +51,7 @@ class World:
             case "activate":
                 self.activated = who
             case "plan":
-                words = Words("intent-1", self.said, self.activated)
+                words = IntentAuthors("intent-1", self.said, self.activated)
                 self.plan, self.on_plan = Acted([words], who), frozenset({self.said, who})
             case "approve":
                 self.plan, self.on_plan = replace(self.plan, approved_by=who), self.on_plan | {who}
@@ -91,7 +91,7 @@ def test_in_every_order_nobody_acts_alone_and_two_can_do_everything(people, is_w
 
 
 def test_a_plan_of_the_controller_is_of_those_who_said_its_intents():
-    one, two = Words("intent-1", "ada", "bob"), Words("intent-2", "ada", "carl")
+    one, two = IntentAuthors("intent-1", "ada", "bob"), IntentAuthors("intent-2", "ada", "carl")
     made = Acted([one, two], applied_by="the controller")
     assert not lacks_another("another", made, is_within=True)
     assert lacks_another("another", made, is_within=False).startswith(
@@ -100,31 +100,25 @@ def test_a_plan_of_the_controller_is_of_those_who_said_its_intents():
     assert lacks_another("another", replace(made, applied_by="ada"), is_within=False)
     assert not lacks_another("another", replace(made, applied_by="bob"), is_within=False)
     alone = replace(made, words=[one, replace(two, activated_by="ada")])
-    assert "only ada would have acted (said intent-2, activated it);" in lacks_another(
-        "another", alone, is_within=True
-    )
+    assert "only ada would have acted (said intent-2, activated it);" in lacks_another("another", alone, is_within=True)
     assert not lacks_another("person", alone, is_within=True)
 
 
 @rows("name", ["the controller", "policy", "anybody", None])
 def test_what_is_no_person_is_no_second_person(name):
-    said = Acted([Words("intent-1", "ada", name)], name, name, name)
+    said = Acted([IntentAuthors("intent-1", "ada", name)], name, name, name)
     assert lacks_another("another", said, is_within=True).startswith(
         "only ada would have acted (said intent-1); another"
     )
-    nobodys = lacks_another("another", replace(said, words=[Words("intent-1", name)]), is_within=True)
-    assert (
-        nobodys == "only somebody unknown would have acted (); another person has to (approval.by: another)"
-    )
+    nobodys = lacks_another("another", replace(said, words=[IntentAuthors("intent-1", name)]), is_within=True)
+    assert nobodys == "only somebody unknown would have acted (); another person has to (approval.by: another)"
 
 
 def test_names_are_compared_as_they_look():
     assert folded("  ＡDA   Lovelace ") == folded("ada lovelace") != folded("ada.lovelace")
 
 
-TWO = DEPLOYMENT.replace(
-    "auth: none", "auth: {control_per_minute: 10000000}\napproval: {by: another}\nmode: observe"
-)
+TWO = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 10000000}\napproval: {by: another}\nmode: observe")
 
 
 @pytest.fixture
@@ -182,9 +176,7 @@ class Walk:
             case "say" if not self.intent:
                 answer = client.post("/v1/intents", json={"text": text})
             case "say":
-                answer = client.post(
-                    f"/v1/intents/{self.intent}:amend", json={"text": text, "mode": "replace"}
-                )
+                answer = client.post(f"/v1/intents/{self.intent}:amend", json={"text": text, "mode": "replace"})
             case "plan" if self.intent:
                 answer = client.post("/v1/plans", json={"intent_id": self.intent})
             case "activate" if self.intent:
@@ -223,20 +215,14 @@ class Walk:
             self.plan = ""
 
 
-def walk(
-    service: ScriptedService, crowd: Mapping[tuple[str, Role], httpx.Client], dice: random.Random
-) -> Walk:
+def walk(service: ScriptedService, crowd: Mapping[tuple[str, Role], httpx.Client], dice: random.Random) -> Walk:
     """Eight acts with five keys of two or three people; then two of them, who may approve, bring it to its end."""
     people = dice.sample(PEOPLE, dice.choice((2, 3)))
-    keys: Sequence[tuple[str, Role]] = [
-        (dice.choice(people), dice.choice([*Role, Role.APPROVER])) for _ in range(5)
-    ]
+    keys: Sequence[tuple[str, Role]] = [(dice.choice(people), dice.choice([*Role, Role.APPROVER])) for _ in range(5)]
     going = Walk(service, crowd)
     for _ in range(8):
         who, role = dice.choice(keys)
-        act = dice.choice(
-            ["say", *["plan", "activate"] * bool(going.intent), *["approve", "apply"] * bool(going.plan)]
-        )
+        act = dice.choice(["say", *["plan", "activate"] * bool(going.intent), *["approve", "apply"] * bool(going.plan)])
         status = going.act(who, role, act)
         needed = {"say": Right.SAY, "plan": Right.SAY, "apply": Right.APPLY}.get(act, Right.APPROVE)
         assert status in {0, 403} or needed in RIGHTS[role], (act, role, status)
@@ -270,9 +256,7 @@ def test_random_acts_over_http_apply_nothing_alone_and_are_in_the_audit(tmp_path
             assert crowd["carl", Role.ADMIN].get("/v1/audit/verdict").json()["is_whole"]
 
 
-def walked(
-    service: ScriptedService, crowd: Mapping[tuple[str, Role], httpx.Client], dice: random.Random
-) -> None:
+def walked(service: ScriptedService, crowd: Mapping[tuple[str, Role], httpx.Client], dice: random.Random) -> None:
     """A walk, and the audit has its acts as they happened."""
     admin = crowd["carl", Role.ADMIN]
     before = admin.get("/v1/audit/head").json()["seq"]

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from service.access.key_store import KeyStore
 from service.access.keys import Key, Wrong
-from service.access.office import Doorbell
 from service.access.rights import Role
+from service.access.wiring import Doorbell
 from service.documents.operations import ApprovalDocument
 from service.errors import StoreError
 from service.events import LOOK_S, EventBus

@@ -17,9 +17,7 @@ def test_an_intent_says_in_each_version_whose_key_said_it(ada, grace):
     later = grace.post(f"{path}:amend", json={"text": "make that 1 s"}).json()
     assert (made["said_by"], later["said_by"]) == ("ada", "grace")
     assert ada.get(path, params={"version": 1}).json()["said_by"] == "ada"
-    assert {one["id"]: one["said_by"] for one in ada.get("/v1/intents").json()["intents"]}[
-        made["id"]
-    ] == "grace"
+    assert {one["id"]: one["said_by"] for one in ada.get("/v1/intents").json()["intents"]}[made["id"]] == "grace"
 
 
 def test_an_intent_that_is_said_for_its_plan_has_who_said_it(ada):

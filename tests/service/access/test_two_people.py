@@ -98,9 +98,7 @@ def test_an_approval_ends_with_the_last_key_of_its_person_that_may_approve(two, 
     path = f"/v1/plans/{made['id']}"
     approvals = two.parts.access.approvals
     with two.client(whole) as gone, two.person("operator", "olga") as olga:
-        assert (
-            gone.post(f"{path}:approve", json={"digest": made["digest"], "minutes": 600}).status_code == 201
-        )
+        assert gone.post(f"{path}:approve", json={"digest": made["digest"], "minutes": 600}).status_code == 201
         if how == "expired":
             assert approvals.of(made["id"], ends_s - 1).by == who
             assert approvals.of(made["id"], ends_s) is None
@@ -142,10 +140,7 @@ def test_the_controllers_plan_needs_another_than_who_said_its_intents(tmp_path):
         assert eve.post(f"/v1/intents/{said}:activate", json={}).status_code == 201
         plan_id = until(lambda: eve.get("/v1/controller").json()["decisions"][0]["plan_id"], "a plan")
         refused = problem(bob.post(f"/v1/plans/{plan_id}:apply"), 403, "not_approved")
-        assert (
-            f"only bob would have acted (said {said}, applied the plan); another person has to"
-            in refused["detail"]
-        )
+        assert f"only bob would have acted (said {said}, applied the plan); another person has to" in refused["detail"]
         assert eve.post(f"/v1/plans/{plan_id}:apply").status_code == 202
 
 

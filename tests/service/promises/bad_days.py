@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from intent.models import Goal, ReconfigRule, RecurringWindow
-from service.promises.attainment import Sample
-from service.promises.watch import Seen
+from service.promises.attainment import RequestSample
+from service.promises.watch import LoopInput
 from tests.service.promises.queue_world import (
     BASE_S,
     BOUND_S,
@@ -70,7 +70,7 @@ class FluidWorld(QueueWorld):
         if self.is_controlled and not self.is_dead:
             self.flows.append((at_s, came, begun))
             waits_s = self._waits_s(busy, sustained, self._num_samples(begun))
-            self.samples.extend([Sample("ttft", "", at_s, one, at_s - one) for one in waits_s])
+            self.samples.extend([RequestSample("ttft", "", at_s, one, at_s - one) for one in waits_s])
 
     def _num_samples(self, begun: float) -> int:
         whole = int(begun + self.draw.random())
@@ -90,7 +90,7 @@ class FluidWorld(QueueWorld):
         by = 2 * (1 - busy) * sustained_rps
         return [BASE_S + max(0.0, math.log(busy / (1 - self.draw.random())) / by) for _ in range(num)]
 
-    def seen(self) -> Seen:
+    def seen(self) -> LoopInput:
         since_s = self.now_s - self.rules.lookback_s
         while self.flows and self.flows[0][0] <= since_s:
             self.flows.popleft()

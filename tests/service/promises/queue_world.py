@@ -15,12 +15,12 @@ from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.models import Prediction, Workload
 from service.documents.promises import Cause
-from service.promises.agenda import Promised, Segment, cut
-from service.promises.attainment import Sample
-from service.promises.decide import LEARNED_S, Past, Rules
-from service.promises.keeper import Keeper
-from service.promises.planner import Outlook
-from service.promises.watch import Observation, Seen, rounded
+from service.promises.agenda import ActiveGoal, Segment, cut
+from service.promises.attainment import RequestSample
+from service.promises.controller import PromiseController
+from service.promises.decide import LEARNED_S, PastSwitch, Rules
+from service.promises.planner import PlannedSegment
+from service.promises.watch import LoopInput, Observation, rounded
 from tests.service.promises.world import MONDAY, SIZES, TTFT, Capacities, load, topology
 
 PER_DEVICE_RPS = 1.6
@@ -43,7 +43,7 @@ class Queueing(Capacities):
     def __init__(self, declared: Mapping[str, float], off: float = 1.0) -> None:
         super().__init__(declared)
         self.off = off
-        self._known: dict[tuple[object, ...], Outlook] = {}
+        self._known: dict[tuple[object, ...], PlannedSegment] = {}
 
     def outlook(
         self,
@@ -53,7 +53,7 @@ class Queueing(Capacities):
         *,
         workload: Workload | None = None,
         closely: bool = True,
-    ) -> Outlook:
+    ) -> PlannedSegment:
         asked = segment.goals, workload or self.workload(segment), str(now)
         if asked not in self._known:
             self._known[asked] = super().outlook(segment, now, engine, workload=workload)
@@ -140,16 +140,16 @@ class QueueWorld:
     def __post_init__(self) -> None:
         self.draw, self.luck, self.free_s = random.Random(self.seed), random.Random(-self.seed), 0.0
         self.planner = Queueing(self.declared or {"always": self.rate(0)}, self.off)
-        self.keeper = Keeper("m", self.windows, self.planner, self.rules)
-        self.promised = [Promised("intent-1", goal, MONDAY) for goal in self.goals]
-        self.keeper.promise(self.promised, MONDAY)
+        self.controller = PromiseController("m", self.windows, self.planner, self.rules)
+        self.promised = [ActiveGoal("intent-1", goal, MONDAY) for goal in self.goals]
+        self.controller.promise(self.promised, MONDAY)
         self.next_s = self._gap()
-        self.samples, self.coming = deque[Sample](), deque[Sample]()
+        self.samples, self.coming = deque[RequestSample](), deque[RequestSample]()
         self.came = deque[float]()
         self.measured_s = 0.0
         self.under_way: _UnderWay | None = None
-        self.last: Seen | None = None
-        self.made: list[Past] = []
+        self.last: LoopInput | None = None
+        self.made: list[PastSwitch] = []
         self.noes: list[tuple[float, str]] = []
         self.begun_script = 0
         self.busy_since_s = 0.0
@@ -174,7 +174,7 @@ class QueueWorld:
     @property
     def is_busy(self) -> bool:
         """Whether something is going on."""
-        is_odd = bool(self.keeper._missed_since) or self.keeper._probation is not None
+        is_odd = bool(self.controller._missed_since) or self.controller._probation is not None
         return is_odd or self.under_way is not None or self.num_waiting > 3
 
     @property
@@ -203,7 +203,7 @@ class QueueWorld:
     # -- switches -------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        found = self.keeper.look(seen := self.seen())
+        found = self.controller.look(seen := self.seen())
         self.last = seen
         self.reasons.append(found.decision.reason)
         if found.judgement:
@@ -222,9 +222,7 @@ class QueueWorld:
             fate = "aborted"
         elif draw < self.mishaps.aborts + self.mishaps.cancels:
             fate, takes_s = "cancelled", self.prepare_s * self.luck.random()
-        self.under_way = _UnderWay(
-            self.now_s + takes_s, SIZES[decision.target], fate, decision.cause, found.segment
-        )
+        self.under_way = _UnderWay(self.now_s + takes_s, SIZES[decision.target], fate, decision.cause, found.segment)
 
     def _turn(self, switch: _UnderWay) -> None:
         """The end of a switch."""
@@ -237,9 +235,9 @@ class QueueWorld:
         if self.last is None or switch.segment is None:
             return
         is_done = switch.fate == "done"
-        past = Past(switch.ends_s, str(left), str(switch.target), switch.cause, is_done)
+        past = PastSwitch(switch.ends_s, str(left), str(switch.target), switch.cause, is_done)
         self.made.append(past)
-        self.keeper.switched(past, switch.segment, left, self.last)
+        self.controller.switched(past, switch.segment, left, self.last)
 
     def stop(self, at_s: float) -> None:
         """Nobody's turn comes for a moment."""
@@ -278,9 +276,9 @@ class QueueWorld:
         """Targets that somebody said no to, as the runner tells them."""
         if not self.noes:
             return {}
-        self.keeper.enter(MONDAY + timedelta(seconds=self.now_s), self.now_s)
+        self.controller.enter(MONDAY + timedelta(seconds=self.now_s), self.now_s)
         resumed_s = max((one for one in self.mishaps.resumes_s if one <= self.now_s), default=-1.0)
-        since_s = max(self.keeper.began_s, resumed_s, self.now_s - LEARNED_S)
+        since_s = max(self.controller.began_s, resumed_s, self.now_s - LEARNED_S)
         return {target: "somebody said no" for at_s, target in self.noes if at_s >= since_s}
 
     # -- requests -------------------------------------------------------------------------------------
@@ -306,7 +304,7 @@ class QueueWorld:
             self.free_s = begins_s + takes_s
             ttft_s = begins_s - came_s + BASE_S
             if self.is_controlled and not is_dead:
-                self.coming.append(Sample("ttft", "", begins_s + BASE_S, ttft_s, came_s))
+                self.coming.append(RequestSample("ttft", "", begins_s + BASE_S, ttft_s, came_s))
             self.served += 1
             if ttft_s > BOUND_S:
                 self.over += 1
@@ -332,7 +330,7 @@ class QueueWorld:
     def is_dead(self) -> bool:
         return any(begins_s <= self.now_s < ends_s for begins_s, ends_s in self.mishaps.dead)
 
-    def seen(self) -> Seen:
+    def seen(self) -> LoopInput:
         since_s = self.now_s - self.rules.lookback_s
         while self.came and self.came[0] < since_s:
             self.came.popleft()
@@ -346,7 +344,9 @@ class QueueWorld:
         answered = len(samples) - bisect_left(samples, since_s, key=lambda one: one.at_s)
         return self._seen(len(self.came), answered, samples, [self.now_s - one for one in self.waiting])
 
-    def _seen(self, came: float, answered: float, samples: Sequence[Sample], waits: Sequence[float]) -> Seen:
+    def _seen(
+        self, came: float, answered: float, samples: Sequence[RequestSample], waits: Sequence[float]
+    ) -> LoopInput:
         asked = rounded(came / self.rules.lookback_s)
         answered_rps = answered / self.rules.lookback_s
         observed = Observation(
@@ -359,11 +359,9 @@ class QueueWorld:
         )
         now = MONDAY + timedelta(seconds=self.now_s)
         switched_s = [
-            MONDAY.timestamp() + one.ended_s
-            for one in self.made
-            if one.is_done and one.ended_s > self.now_s - 86_400
+            MONDAY.timestamp() + one.ended_s for one in self.made if one.is_done and one.ended_s > self.now_s - 86_400
         ]
-        return Seen(
+        return LoopInput(
             now,
             self.now_s,
             self.runs,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import DAYS, DatedWindow, FromNowWindow, Objective, RecurringWindow, Window
-from service.promises.agenda import Promised, Segment, cut, in_force
+from service.promises.agenda import ActiveGoal, Segment, cut, in_force
 from tests.rows import rows
 
 NOW = datetime(2026, 1, 5, 3, tzinfo=UTC)  # a Monday
@@ -18,8 +18,8 @@ NIGHTS = RecurringWindow(("mon", "tue", "wed", "thu", "fri"), "21:00", "09:00", 
 NAMED: dict[str, Window] = {"peak": WORKDAYS, "off_peak": NIGHTS}
 
 
-def promised(window: Window, said: datetime = NOW, value: float = 2.0) -> Promised:
-    return Promised("intent-1", Objective("ttft", "<=", "2s", "p99", value, "s", window), said)
+def promised(window: Window, said: datetime = NOW, value: float = 2.0) -> ActiveGoal:
+    return ActiveGoal("intent-1", Objective("ttft", "<=", "2s", "p99", value, "s", window), said)
 
 
 def hours(segments: list[Segment], zone: str = "UTC") -> list[str]:
@@ -80,9 +80,7 @@ CLOCK = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.sampled_from([0, 
 ZONES = st.sampled_from(["UTC", BERLIN, "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe"])
 WINDOWS = st.one_of(
     st.builds(RecurringWindow, st.sets(st.sampled_from(DAYS), min_size=1).map(tuple), CLOCK, CLOCK, ZONES),
-    st.builds(
-        DatedWindow, st.dates(NOW.date(), NOW.date() + timedelta(days=365)).map(str), CLOCK, CLOCK, ZONES
-    ),
+    st.builds(DatedWindow, st.dates(NOW.date(), NOW.date() + timedelta(days=365)).map(str), CLOCK, CLOCK, ZONES),
     st.builds(FromNowWindow, duration_s=st.floats(1, 1e6)),
 )
 

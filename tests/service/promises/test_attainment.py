@@ -4,14 +4,22 @@ import math
 from dataclasses import replace
 
 from intent.models import Objective, TenantException
-from service.promises.attainment import Look, Sample, Tally, counted, look_meets, needed, requests
+from service.promises.attainment import (
+    RequestSample,
+    ServiceSample,
+    Tally,
+    counted,
+    look_meets,
+    needed,
+    requests,
+)
 from tests.rows import rows
 
 TTFT = Objective("ttft", "<=", "2s", "p99", 2.0, "s")
 SAMPLES = [
-    Sample("ttft", tenant, 0.0, value) for tenant, value in [("", 1), ("free", 3), ("free", 9), ("paid", 2)]
+    RequestSample("ttft", tenant, 0.0, value) for tenant, value in [("", 1), ("free", 3), ("free", 9), ("paid", 2)]
 ]
-LOOK = Look(
+LOOK = ServiceSample(
     devices=2, gpu_util=0.3, usd_per_hour=4.0, rate_rps=1.0, rate_tok_s=90.0, waiting=0, means={"ttft": 1.5}
 )
 
@@ -39,7 +47,7 @@ def test_an_exception_relaxes_the_bound_for_its_tenant(exception: TenantExceptio
 
 
 def test_an_error_rate_counts_requests_that_failed() -> None:
-    ended = [Sample("error_rate", "", 0.0, failed) for failed in (0, 0, 1)]
+    ended = [RequestSample("error_rate", "", 0.0, failed) for failed in (0, 0, 1)]
     goal = objective("error_rate", "<=", 0.01, unit="ratio")
     assert (requests(goal, ended), needed(goal)) == (Tally(2, 3), 0.99)
 

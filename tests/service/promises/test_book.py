@@ -2,10 +2,10 @@
 
 from service.documents.promises import LatencyDocument, PastLoadDocument, TenantLoadDocument
 from service.promises.attainment import Tally
-from service.promises.book import KEPT_S, Book, Control, Goalpost
+from service.promises.book import KEPT_S, Book, Control, GoalKey
 from service.store import Store
 
-GOAL = Goalpost("m", "intent-1", "p99 TTFT <= 2 s", "at peak", "requests", 0.99)
+GOAL = GoalKey("m", "intent-1", "p99 TTFT <= 2 s", "at peak", "requests", 0.99)
 
 
 def test_counts_add_up_by_hour_and_over_hours(store: Store) -> None:

@@ -4,19 +4,19 @@ import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from service.promises.decide import Ahead, Decision, Past, Rules, State, decide
+from service.promises.decide import Ahead, ControlState, Decision, PastSwitch, Rules, decide
 from tests.rows import rows
 
 RULES = Rules()
 ROOT = Path(__file__).parents[3]
 NOW_S = 100_000.0
-STATE = State(now_s=NOW_S, runs="a", target="a", began_s=NOW_S - 3600, rescue="a")
+STATE = ControlState(now_s=NOW_S, runs="a", target="a", began_s=NOW_S - 3600, rescue="a")
 
 
 def past(
     cause: str = "window", *, ago_s: float = 1000, source: str = "b", target: str = "a", **facts: object
-) -> Past:
-    return Past(NOW_S - ago_s, source, target, cause, **{"is_done": True, "verdict": "recovered", **facts})  # type: ignore[arg-type]
+) -> PastSwitch:
+    return PastSwitch(NOW_S - ago_s, source, target, cause, **{"is_done": True, "verdict": "recovered", **facts})  # type: ignore[arg-type]
 
 
 def looked(**facts: object) -> Decision:
@@ -119,9 +119,7 @@ def test_a_goal_that_is_missed_where_nothing_better_is_known(rescue: str | None)
 
 @rows("stop", [{"is_paused": True}, {"override": "somebody applied tp4"}, {"data_age_s": 21.0}])
 @rows("wish", [{"target": "b"}, {"ahead": AHEAD}, MISSED])
-def test_what_stops_the_controller_stops_all_it_wishes(
-    stop: dict[str, object], wish: dict[str, object]
-) -> None:
+def test_what_stops_the_controller_stops_all_it_wishes(stop: dict[str, object], wish: dict[str, object]) -> None:
     assert kind(**wish)[0] == "switch"
     assert kind(**wish, **stop)[0] == "hold"
 
@@ -130,8 +128,7 @@ def test_what_stops_the_controller_stops_all_it_wishes(
 def test_it_waits_longer_after_each_switch_that_was_given_up(failures: int, waits_s: float) -> None:
     def after(ago_s: float) -> str:
         tries = [
-            past(ago_s=ago_s + failures - n, target="b", source="a", is_done=False)
-            for n in range(1, failures + 1)
+            past(ago_s=ago_s + failures - n, target="b", source="a", is_done=False) for n in range(1, failures + 1)
         ]
         return kind(target="b", past=tries)[0]
 
@@ -140,9 +137,7 @@ def test_it_waits_longer_after_each_switch_that_was_given_up(failures: int, wait
 
 
 def test_the_docs_have_the_usual_patience() -> None:
-    rows = re.findall(
-        r"^\| (`promises\..*?) \| (.*?) \|", (ROOT / "docs" / "promises.md").read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| (`promises\..*?) \| (.*?) \|", (ROOT / "docs" / "promises.md").read_text(), re.MULTILINE)
     told = {
         name: float(value)
         for names, values in rows

@@ -1,9 +1,9 @@
-"""Promised limits on reconfiguration."""
+"""ActiveGoal limits on reconfiguration."""
 
 from datetime import UTC, datetime
 
 from intent.models import ReconfigRule
-from service.promises.agenda import Promised
+from service.promises.agenda import ActiveGoal
 from service.promises.limits import barred
 from tests.rows import rows
 
@@ -31,6 +31,6 @@ TWO_AN_HOUR, ONE_A_DAY = (
 def test_a_limit_counts_what_was_switched_in_its_time_and_says_whose_it_is(
     rule: ReconfigRule, ago_s: list[float], said: str
 ) -> None:
-    found = barred([Promised("intent-7", rule, NOW)], [NOW_S - one for one in ago_s], NOW)
+    found = barred([ActiveGoal("intent-7", rule, NOW)], [NOW_S - one for one in ago_s], NOW)
     assert found.startswith(said)
     assert bool(found) is bool(said)

@@ -10,7 +10,7 @@ from intent.models import Objective
 from selector.models import Workload
 from service.deployment import load
 from service.profiles import load_profiles
-from service.promises.agenda import Promised, Segment
+from service.promises.agenda import ActiveGoal, Segment
 from service.promises.planner import LEAST_SHARE, Planner, tightened
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -25,7 +25,7 @@ def planner() -> Planner:
 
 
 def segment(*goals: Objective) -> Segment:
-    promised = tuple(Promised("intent-1", goal, NOW) for goal in goals)
+    promised = tuple(ActiveGoal("intent-1", goal, NOW) for goal in goals)
     return Segment(NOW, NOW + timedelta(hours=1), ("peak",), promised)
 
 

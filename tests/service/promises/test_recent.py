@@ -51,9 +51,7 @@ def looked(watch: Watch, streams: int, tokens: int) -> None:
     watch.look(60, [], streams, tokens)
 
 
-def test_steps_are_whole_ones_of_unix_time_and_the_last_is_as_long_as_it_has_been(
-    watch: Watch, clock: Clock
-) -> None:
+def test_steps_are_whole_ones_of_unix_time_and_the_last_is_as_long_as_it_has_been(watch: Watch, clock: Clock) -> None:
     clock.now_s = 1000.0
     found = moments(watch)
     assert len(found) == 60
@@ -113,9 +111,7 @@ def test_what_was_forgotten_in_part_is_left_out(monkeypatch: pytest.MonkeyPatch,
     assert [one.begins_s - EPOCH_S for one in found] == [60.0]
 
 
-def test_looks_are_kept_as_long_as_requests_and_a_load_is_of_its_own_seconds(
-    watch: Watch, clock: Clock
-) -> None:
+def test_looks_are_kept_as_long_as_requests_and_a_load_is_of_its_own_seconds(watch: Watch, clock: Clock) -> None:
     looked(watch, 9, 0)
     clock.now_s = 61.0
     looked(watch, 2, 10)

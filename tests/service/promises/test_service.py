@@ -10,7 +10,7 @@ import pytest
 from service.documents.promises import OutcomeDocument
 from service.errors import StoreError
 from service.promises.book import Book
-from service.promises.decide import Decision, Rules, State, decide
+from service.promises.decide import ControlState, Decision, Rules, decide
 from tests.rows import rows
 from tests.service.asking import until
 from tests.service.scripted import DEPLOYMENT, elsewhen, served
@@ -91,9 +91,7 @@ def test_a_preview_keeps_nothing(http: httpx.Client) -> None:
         ("keep P99 TTFT < 2 ms at peak", 422, "infeasible", "cannot be held"),
     ],
 )
-def test_what_cannot_be_promised_says_why(
-    http: httpx.Client, text: str, status: int, code: str, words: str
-) -> None:
+def test_what_cannot_be_promised_says_why(http: httpx.Client, text: str, status: int, code: str, words: str) -> None:
     answer = activate(http, kept(http, text))
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert words in answer.json()["detail"]
@@ -176,10 +174,7 @@ def test_a_no_holds_in_mode_act_and_over_a_restart(tmp_path: Path) -> None:
         promised(http, ONE_DEVICE)
         plan_id = until(lambda: decision(http).get("plan_id"), "the plan")
         said = {"note": "never", "for_s": 36_000}
-        assert (
-            http.post(f"/v1/plans/{plan_id}:reject", json=said).json()["barred_until_s"]
-            > time.time() + 35_000
-        )
+        assert http.post(f"/v1/plans/{plan_id}:reject", json=said).json()["barred_until_s"] > time.time() + 35_000
         http.post("/v1/controller", json={"mode": "act"})
         until(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no")
         assert decision(http)["kind"] == "hold"
@@ -262,9 +257,7 @@ def test_a_pin_keeps_what_runs_over_a_restart_until_it_is_let_go(tmp_path: Path)
             "until": None,
         }
         (why,) = activate(http, kept(http, ONE_DEVICE)).json()["against"]
-        assert why.startswith(
-            "anybody pinned what runs; it is kept until `intentctl resume`, and this asks for"
-        )
+        assert why.startswith("anybody pinned what runs; it is kept until `intentctl resume`, and this asks for")
         until(lambda: "anybody pinned what runs" in decision(http)["reason"], "the pin")
     with served(tmp_path, ACTS) as (_, http):
         until(lambda: "anybody pinned what runs" in decision(http)["reason"], "the pin after a restart")
@@ -275,13 +268,13 @@ def test_a_pin_keeps_what_runs_over_a_restart_until_it_is_let_go(tmp_path: Path)
 
 
 def test_a_roll_back_is_not_held_up_by_what_was_applied_lately(tmp_path: Path, monkeypatch) -> None:
-    def worse(state: State, rules: Rules) -> Decision:
+    def worse(state: ControlState, rules: Rules) -> Decision:
         done = [one for one in state.past if one.is_done]
         if len(done) != 1 or state.is_switching:
             return decide(state, rules) if not done else Decision("wait", "")
         return Decision("switch", "it made it worse", done[0].source, "roll_back")
 
-    monkeypatch.setattr("service.promises.keeper.decide", worse)
+    monkeypatch.setattr("service.promises.controller.decide", worse)
     with served(tmp_path, ACTS.replace("per_hour: 20", "per_hour: 1")) as (_, http):
         promised(http, ONE_DEVICE)
         until(lambda: len(outcomes(http)) == 2, "the way back")
@@ -305,10 +298,8 @@ def recently(http: httpx.Client) -> list[dict]:
     return list(found["moments"])
 
 
-def test_what_was_asked_is_told_step_by_step_kept_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.promises.runner.LOAD_S", 0.5)
+def test_what_was_asked_is_told_step_by_step_kept_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.promises.control_loop.LOAD_S", 0.5)
     with served(tmp_path, DEPLOYMENT + QUICK) as (_, http):
         promised(http, "keep P99 TTFT < 60s")
         until(lambda: recently(http)[-1]["streams"] is not None, "a look")

@@ -51,7 +51,7 @@ def test_a_queue_that_stands_tells_how_much_is_sustained_where_predictions_are_t
 def test_while_the_queue_of_before_stands_a_rescue_is_not_worse():
     """By predictions that are twice too fast two devices hold 3/s; they hold it barely, and the queue is as long for minutes."""
     world = QueueWorld(step(0.5, 3.0), 40.0, 6, off=2.0)
-    world.planner = world.keeper.planner = _TwoAtMost(world.planner.declared, 2.0)
+    world.planner = world.controller.planner = _TwoAtMost(world.planner.declared, 2.0)
     world.run(900)
     assert [cause for _, cause, _ in world.switches] == ["rescue"]
     assert "worse" not in world.verdicts
@@ -64,9 +64,7 @@ class _TwoAtMost(Queueing):
         return len(one.devices) < 4 and super()._holds(goal, one, asked, engine)
 
     def best_effort(self, segment, now, engine, load):
-        return replace(
-            super().best_effort(segment, now, engine, load), answer=self._plan(now, topology(2), load)
-        )
+        return replace(super().best_effort(segment, now, engine, load), answer=self._plan(now, topology(2), load))
 
 
 def test_a_no_just_after_a_window_began_holds_in_it_though_the_next_look_is_later():
@@ -110,7 +108,7 @@ def test_a_probation_begins_by_the_prediction_though_a_queue_goes_on_shrinking()
     waited = 0
     for _ in range(60):
         world.tick()
-        probation = world.keeper._probation
+        probation = world.controller._probation
         if probation and probation.latest_s is not None and world.now_s >= probation.latest_s:
             assert probation.began_s is not None
             waited += len(world.waiting)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from service.promises.attainment import Tally
 from service.promises.decide import Rules
-from service.promises.verdict import Reading, judge
+from service.promises.verdict import GoalComparison, judge
 from tests.rows import rows
 
 RULES = Rules(probation_requests=20, probation_s=60)
-KEPT = Reading("P99 TTFT <= 2 s", 0.99, before=Tally(10, 20), after=Tally(20, 20), measured=1.0, left=5.0)
+KEPT = GoalComparison("P99 TTFT <= 2 s", 0.99, before=Tally(10, 20), after=Tally(20, 20), measured=1.0, left=5.0)
 MISSED = replace(KEPT, after=Tally(15, 20), measured=4.0)
 
 
@@ -41,9 +41,7 @@ WORSE = replace(MISSED, left=2.0)
     ids=str,
 )  # fmt: skip
 def test_a_switch_is_judged(
-    said: str, readings: list[Reading], facts: dict[str, object], expected: str | None
+    said: str, readings: list[GoalComparison], facts: dict[str, object], expected: str | None
 ) -> None:
-    found = judge(
-        readings, **{"cause": "window", "elapsed_s": 61, "load_by_planned": 1.0, "rules": RULES} | facts
-    )
+    found = judge(readings, **{"cause": "window", "elapsed_s": 61, "load_by_planned": 1.0, "rules": RULES} | facts)
     assert (found.verdict if found else None) == expected

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from intent.models import Goal, Objective, RecurringWindow, Window
 from runtime.capabilities import Capabilities
 from runtime.models import LayerRange, Precision, Stage, Topology
-from selector.models import Infeasible, Plan, Prediction, Switch, Workload
-from service.promises.agenda import Promised, Segment
-from service.promises.attainment import Sample, saves
-from service.promises.decide import Past, Rules
-from service.promises.keeper import Found, Keeper
-from service.promises.planner import Outlook
-from service.promises.watch import Observation, Seen, rounded
+from selector.models import Infeasible, Plan, Prediction, SwitchPrediction, Workload
+from service.promises.agenda import ActiveGoal, Segment
+from service.promises.attainment import RequestSample, saves
+from service.promises.controller import LoopOutput, PromiseController
+from service.promises.decide import PastSwitch, Rules
+from service.promises.planner import PlannedSegment
+from service.promises.watch import LoopInput, Observation, rounded
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 PEAK = RecurringWindow(("mon", "tue", "wed", "thu", "fri"), "09:00", "21:00", "UTC")
@@ -48,8 +48,8 @@ class Capacities:
 
     def agenda(
         self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
-    ) -> list[Outlook]:
-        found = list[Outlook]()
+    ) -> list[PlannedSegment]:
+        found = list[PlannedSegment]()
         for number, segment in enumerate(segments):
             outlook = self.outlook(segment, now, engine)
             if number and outlook.plan:
@@ -69,30 +69,24 @@ class Capacities:
         *,
         workload: Workload | None = None,
         closely: bool = True,
-    ) -> Outlook:
+    ) -> PlannedSegment:
         self.rescues += workload is not None
         asked = workload or self.workload(segment)
-        fits = [
-            one
-            for one in SIZES.values()
-            if all(self._holds(goal, one, asked, engine) for goal in segment.goals)
-        ]
+        fits = [one for one in SIZES.values() if all(self._holds(goal, one, asked, engine) for goal in segment.goals)]
         target = now if now in fits else next(iter(fits), None)
         if target is None:
-            return Outlook(segment, asked, Infeasible(("too much",), None), is_simulated=True)
-        return Outlook(segment, asked, self._plan(now, target, asked), is_simulated=True)
+            return PlannedSegment(segment, asked, Infeasible(("too much",), None), is_simulated=True)
+        return PlannedSegment(segment, asked, self._plan(now, target, asked), is_simulated=True)
 
     def best_effort(
         self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
-    ) -> Outlook:
+    ) -> PlannedSegment:
         most = max(SIZES.values(), key=lambda one: len(one.devices))
         sustained = self.prediction(most, load, engine).throughput_tok_s
         share = min(1.0, sustained / (load.rate_rps * load.output_tokens))
-        return Outlook(segment, load, self._plan(now, most, load), is_simulated=False, share=share)
+        return PlannedSegment(segment, load, self._plan(now, most, load), is_simulated=False, share=share)
 
-    def held(
-        self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload
-    ) -> float:
+    def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
         sustained = self.prediction(topology, load, engine).throughput_tok_s
         return min(1.0, sustained / (load.rate_rps * load.output_tokens))
 
@@ -137,7 +131,7 @@ class Capacities:
             now_prediction=None,
             runner_up=None,
             reasons=(),
-            switch=Switch("shadow", PREPARE_S, STOP_S, STOP_S, None),
+            switch=SwitchPrediction("shadow", PREPARE_S, STOP_S, STOP_S, None),
         )
 
 
@@ -146,7 +140,7 @@ class World:
     """What runs, and what is asked of it; ``speed`` is how fast a topology is by what is predicted."""
 
     rate: Callable[[datetime], float]
-    promised: Sequence[Promised]
+    promised: Sequence[ActiveGoal]
     windows: Mapping[str, Window] = field(default_factory=lambda: WINDOWS)
     rules: Rules = field(default_factory=Rules)
     speed: Mapping[int, float] = field(default_factory=dict)
@@ -162,23 +156,23 @@ class World:
     aborts: bool = False
     wall_off: timedelta = timedelta(0)
     now_s: float = 0.0
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[RequestSample] = field(default_factory=list)
     missed_s: float = 0.0
     """For so long a goal was missed, as clients measure it."""
 
     def __post_init__(self) -> None:
         self.planner = Capacities(self.declared)
-        self.keeper = Keeper("m", self.windows, self.planner, self.rules)
-        self.keeper.promise(self.promised)
+        self.controller = PromiseController("m", self.windows, self.planner, self.rules)
+        self.controller.promise(self.promised)
 
     @property
     def now(self) -> datetime:
         return self.begins + timedelta(seconds=self.now_s) + self.wall_off
 
-    def tick(self, after_s: float) -> Found:
+    def tick(self, after_s: float) -> LoopOutput:
         """Let so many seconds pass, then look."""
         self.now_s += after_s
-        found = self.keeper.look(seen := self.seen(after_s))
+        found = self.controller.look(seen := self.seen(after_s))
         if found.judgement:
             self.verdicts.append(found.judgement.verdict)
         if found.decision.kind == "switch":
@@ -196,12 +190,12 @@ class World:
         size = len(self.runs.devices)
         return 2 * self.rate(self.now) / (PER_DEVICE_RPS * size * self.speed.get(size, 1.0))
 
-    def seen(self, after_s: float) -> Seen:
+    def seen(self, after_s: float) -> LoopInput:
         rate, ttft_s = self.rate(self.now), self.ttft_s
         if not self.is_dead:
             times = [self.now_s - after_s * n / 12 for n in range(12)] if rate else []
             self.samples = [one for one in self.samples if one.at_s > self.now_s - 300]
-            self.samples += [Sample("ttft", "", at_s, ttft_s) for at_s in sorted(times)]
+            self.samples += [RequestSample("ttft", "", at_s, ttft_s) for at_s in sorted(times)]
             self.newest_s = self.now_s
         observed = Observation(
             at_s=getattr(self, "newest_s", self.now_s),
@@ -212,9 +206,9 @@ class World:
             waits_s=self.waits_s,
         )
         switched_s = [at.timestamp() for at, _, _ in self.switches]
-        return Seen(self.now, self.now_s, self.runs, None, observed, switched_s)
+        return LoopInput(self.now, self.now_s, self.runs, None, observed, switched_s)
 
-    def _switch(self, found: Found, seen: Seen) -> None:
+    def _switch(self, found: LoopOutput, seen: LoopInput) -> None:
         decision = found.decision
         assert decision.target is not None
         assert decision.cause is not None
@@ -227,9 +221,9 @@ class World:
         self.reasons.append(decision.reason)
         left, self.runs = self.runs, self.runs if self.aborts else SIZES[decision.target]
         self.now_s += PREPARE_S
-        past = Past(self.now_s, str(left), decision.target, decision.cause, is_done=not self.aborts)
-        self.keeper.switched(past, found.segment, left, seen)
+        past = PastSwitch(self.now_s, str(left), decision.target, decision.cause, is_done=not self.aborts)
+        self.controller.switched(past, found.segment, left, seen)
 
 
-def always(goal: Objective, said: datetime = MONDAY) -> Promised:
-    return Promised("intent-1", goal, said)
+def always(goal: Objective, said: datetime = MONDAY) -> ActiveGoal:
+    return ActiveGoal("intent-1", goal, said)

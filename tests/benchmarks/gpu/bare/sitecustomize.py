@@ -44,9 +44,7 @@ def blocked() -> set[str]:
     """Names of modules that a bare machine lacks."""
     there = needed() | {"intentctl", "pip", "setuptools"}
     modules = importlib.metadata.packages_distributions().items()
-    return {*NEVER.split()} | {
-        name for name, owners in modules if not there & {canonical(owner) for owner in owners}
-    }
+    return {*NEVER.split()} | {name for name, owners in modules if not there & {canonical(owner) for owner in owners}}
 
 
 class Finder(PathFinder):

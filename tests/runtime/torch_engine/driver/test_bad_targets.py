@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
@@ -33,9 +33,7 @@ async def test_an_inventory_of_gpus_on_a_machine_without_one_is_refused_with_the
         pytest.skip("there is a GPU")
     inventory = cluster_of("A100")
     start = parse_topology("A100x2", inventory, LAYERS, "bf16")
-    with pytest.raises(
-        SwitchError, match=r"device \d cannot be used: .* torch finds none; on a CPU the kind is CPU"
-    ):
+    with pytest.raises(SwitchError, match=r"device \d cannot be used: .* torch finds none; on a CPU the kind is CPU"):
         await TorchEngine.start(checkpoints["qwen3-tied"], start, inventory)
 
 
@@ -52,5 +50,5 @@ async def test_what_cannot_be_is_refused_and_nothing_is_touched(engine, ears):
         await engine.prepare(ears.topology("pp2"))
     assert refused.value.reason is Reason.BUSY
     await shadow.abort(Reason.CANCELLED)
-    await ears.whole(Request("after", (1, 2, 3), SamplingParams(2), epoch=1))
+    await ears.whole(GenerationRequest("after", (1, 2, 3), SamplingParams(2), epoch=1))
     assert engine.topology == start

@@ -13,8 +13,8 @@ from runtime.kv.blocks import BlockPool
 from runtime.kv.store import Slice
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.capacity import Capacity, refuse_start
-from runtime.torch_engine.driver.crew import Standby, WorkerLostError
-from runtime.torch_engine.driver.loop import Driver
+from runtime.torch_engine.driver.loop import TorchDriver
+from runtime.torch_engine.driver.workers import Standby, WorkerLostError
 from tests.runtime.scripted import cluster_of
 from tests.runtime.torch_engine.ears import MODEL
 
@@ -72,14 +72,14 @@ def driver(cluster) -> SimpleNamespace:
     made = SimpleNamespace(
         pool=pool,
         scheduler=SimpleNamespace(request_blocks=16, longest_blocks=0, least_blocks=0),
-        crew=SlowCrew([0, 1]),
+        workers=SlowCrew([0, 1]),
         standby=Standby(SlowCrew([]), MODEL, cluster, 1),  # nobody stands by
         model=MODEL,
         cluster=cluster,
         settings=SimpleNamespace(block_size=8),
         shape=SimpleNamespace(num_blocks=17, block_size=8, stack=1),
         active=active,
-        lineups=(active,),
+        rank_sets=(active,),
         schedule=lambda: None,
     )
     made.parts = made
@@ -88,32 +88,32 @@ def driver(cluster) -> SimpleNamespace:
 
 async def test_all_workers_have_answered_before_any_memory_goes(driver):
     done = await Capacity(driver, driver.scheduler).resize(10)
-    assert driver.crew.asked == [(0, []), (1, []), (0, [(10, 16)]), (1, [(10, 16)])]
+    assert driver.workers.asked == [(0, []), (1, []), (0, [(10, 16)]), (1, [(10, 16)])]
     assert (done.num_blocks, done.owed, done.returned_bytes, done.slices_s) == (10, 0, 200, (0.001,) * 2)
 
 
 async def test_no_block_comes_back_while_memory_is_being_punched_out(driver):
     capacity = Capacity(driver, driver.scheduler)
-    shrinking = await driver.crew.begun(capacity.resize(4))
+    shrinking = await driver.workers.begun(capacity.resize(4))
     growing = asyncio.create_task(capacity.resize(16))
     for _ in range(20):
         await asyncio.sleep(0)
     assert driver.pool.num_blocks == 4
-    driver.crew.may_answer.set()
+    driver.workers.may_answer.set()
     await asyncio.gather(shrinking, growing)
     assert driver.pool.num_blocks == 16
-    assert driver.crew.punched() == [[(4, 16)]] * 2
+    assert driver.workers.punched() == [[(4, 16)]] * 2
 
 
 async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver):
     capacity = Capacity(driver, driver.scheduler)
     driver.pool.resize(4)
-    giving = await driver.crew.begun(capacity.give_back())
+    giving = await driver.workers.begun(capacity.give_back())
     settling = asyncio.create_task(capacity.settle())
     for _ in range(20):
         await asyncio.sleep(0)
     assert driver.pool.num_blocks == 4
-    driver.crew.may_answer.set()
+    driver.workers.may_answer.set()
     await asyncio.gather(giving, settling)
     assert driver.pool.num_blocks == 16
 
@@ -121,16 +121,16 @@ async def test_a_switch_that_ends_early_waits_until_its_room_was_made(driver):
 async def test_blocks_that_retire_meanwhile_are_punched_with_their_neighbours(driver):
     capacity, table = Capacity(driver, driver.scheduler), driver.pool.take(16)
     driver.pool.give_back(table[8:])
-    shrinking = await driver.crew.begun(capacity.resize(4))
+    shrinking = await driver.workers.begun(capacity.resize(4))
     driver.pool.give_back(table[6:8])
-    driver.crew.may_answer.set()
+    driver.workers.may_answer.set()
     assert (await shrinking).owed == 2
-    assert driver.crew.punched() == [[(8, 16)]] * 2 + [[(6, 16)]] * 2
+    assert driver.workers.punched() == [[(8, 16)]] * 2 + [[(6, 16)]] * 2
     assert not capacity.is_owing
     driver.pool.give_back(table[:6])
     assert capacity.is_owing
     await capacity.give_back()
-    assert driver.crew.punched()[4:] == [[(4, 16)]] * 2
+    assert driver.workers.punched()[4:] == [[(4, 16)]] * 2
     assert not capacity.is_owing
 
 
@@ -138,35 +138,35 @@ async def test_a_block_that_retires_again_is_punched_again(driver):
     capacity = Capacity(driver, driver.scheduler)
     for size in (8, 16, 8):
         await capacity.resize(size)
-    assert driver.crew.punched() == [[(8, 16)]] * 4
+    assert driver.workers.punched() == [[(8, 16)]] * 4
 
 
 async def test_a_worker_that_is_lost_takes_its_memory_with_it(driver):
-    driver.crew.lost.add(1)
+    driver.workers.lost.add(1)
     assert (await Capacity(driver, driver.scheduler).resize(8)).returned_bytes == 100
 
 
 async def test_nothing_is_punched_out_while_memory_is_warmed_and_what_retired_is_not_warmed(driver):
     capacity, wanted = Capacity(driver, driver.scheduler), {1: [Piece(0, 0)]}
     driver.pool.resize(14)  # 14 and 15 retire
-    warming = await driver.crew.begun(capacity.warm(wanted, [9, 12, 13, 14]))
+    warming = await driver.workers.begun(capacity.warm(wanted, [9, 12, 13, 14]))
     giving = asyncio.create_task(capacity.give_back())
     await asyncio.sleep(0)
-    assert (driver.crew.gained, driver.crew.asked) == ([(wanted, [(9, 10), (12, 14)])], [])
-    driver.crew.may_answer.set()
+    assert (driver.workers.gained, driver.workers.asked) == ([(wanted, [(9, 10), (12, 14)])], [])
+    driver.workers.may_answer.set()
     await asyncio.gather(warming, giving)
-    assert driver.crew.punched() == [[(14, 16)]] * 2
+    assert driver.workers.punched() == [[(14, 16)]] * 2
 
 
 async def test_nothing_to_warm_and_memory_that_is_there_are_no_order(driver):
     await Capacity(driver, driver.scheduler).warm({1: [Piece(0, 0)]}, [])
-    driver.crew.gains = True
+    driver.workers.gains = True
     await Capacity(driver, driver.scheduler).warm({1: [Piece(0, 0)]}, [3])
-    assert driver.crew.gained == []
+    assert driver.workers.gained == []
 
 
 async def test_a_worker_that_is_lost_while_memory_is_warmed_ends_the_switch(driver):
-    driver.crew.lost.add(1)
+    driver.workers.lost.add(1)
     with pytest.raises(SwitchError, match="device 1"):
         await Capacity(driver, driver.scheduler).warm({1: [Piece(0, 0)]}, [3])
 
@@ -174,7 +174,7 @@ async def test_a_worker_that_is_lost_while_memory_is_warmed_ends_the_switch(driv
 async def test_giving_up_half_way_leaves_nothing_behind(driver):
     capacity = Capacity(driver, driver.scheduler)
     driver.pool.resize(8)
-    giving = await driver.crew.begun(capacity.give_back())
+    giving = await driver.workers.begun(capacity.give_back())
     giving.cancel()
     await asyncio.gather(giving, return_exceptions=True)
     await asyncio.wait_for(capacity.settle(), 5)
@@ -184,25 +184,23 @@ async def test_giving_up_half_way_leaves_nothing_behind(driver):
 
 async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(driver, cluster):
     driver.capacity = capacity = Capacity(driver, driver.scheduler)
-    driver.crew.gains, driver._switch, driver._fenced = True, None, False
+    driver.workers.gains, driver._switch, driver._fenced = True, None, False
     driver.shape.check = lambda _: None
     driver.standby.take = lambda _: object()
     driver.switch_class = lambda *_: object()
     driver.pool.resize(4)
-    growing = await driver.crew.begun(capacity.resize(16))
+    growing = await driver.workers.begun(capacity.resize(16))
     driver.cluster = cluster_of(memory_bytes=1_600_000)
-    preparing = asyncio.create_task(Driver.begin_switch(driver, parse_topology("1x1", cluster, 4, "fp32")))
+    preparing = asyncio.create_task(TorchDriver.begin_switch(driver, parse_topology("1x1", cluster, 4, "fp32")))
     await asyncio.sleep(0)
-    driver.crew.may_answer.set()
+    driver.workers.may_answer.set()
     await asyncio.gather(growing, preparing)
     assert driver.pool.num_blocks < 16
 
 
 async def test_an_idle_engine_still_needs_one_block(driver, cluster):
     driver.cluster = cluster_of(memory_bytes=1000)
-    with pytest.raises(
-        SwitchError, match="from TP2 to 1x1, even layer by layer, with 2 KV blocks, which requests"
-    ):
+    with pytest.raises(SwitchError, match="from TP2 to 1x1, even layer by layer, with 2 KV blocks, which requests"):
         Capacity(driver, driver.scheduler).make_room(parse_topology("1x1", cluster, 4, "fp32"))
     assert driver.pool.num_blocks == 16
 

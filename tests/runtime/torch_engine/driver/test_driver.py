@@ -3,7 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
-from runtime.torch_engine.driver.loop import Driver
+from runtime.torch_engine.driver.loop import TorchDriver
 
 
 class Panic(BaseException):
@@ -13,7 +13,7 @@ class Panic(BaseException):
 async def test_a_panic_in_a_callback_ends_the_driver():
     broke = list[BaseException]()
     driver, loop = SimpleNamespace(_broke=broke.append), asyncio.get_running_loop()
-    loop.set_exception_handler(lambda *heard: Driver.heard_of(driver, *heard))
+    loop.set_exception_handler(lambda *heard: TorchDriver.heard_of(driver, *heard))
 
     def callback():
         raise Panic

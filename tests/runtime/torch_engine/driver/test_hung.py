@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine import EngineState, Finish, Request, SamplingParams
+from runtime.engine import EngineState, Finish, GenerationRequest, SamplingParams
 from runtime.errors import EngineLostError, Reason, SwitchError
 from runtime.models import Cluster
 from runtime.notation import parse_topology
@@ -78,9 +78,7 @@ APART = {
 
 def table() -> str:
     """As it stands in docs/faults.md."""
-    rows = [
-        "| process | in plain serving | while the target loads | while KV is copied | in the cut | after it |"
-    ]
+    rows = ["| process | in plain serving | while the target loads | while KV is copied | in the cut | after it |"]
     rows += ["|---|---|---|---|---|---|"]
     for victim in dict.fromkeys(victim for victim, _ in STATED):
         rows.append(f"| {victim} | {' | '.join(STATED.get((victim, phase), '–') for phase in PHASES)} |")
@@ -187,7 +185,7 @@ async def stated_comes_in_time(
     ears, groups = Ears(engine), {engine._driver.pid}
     try:
         for number in range(4):
-            await engine.submit(Request(f"r{number}", (5, 9, number + 1), SamplingParams(1200), 1))
+            await engine.submit(GenerationRequest(f"r{number}", (5, 9, number + 1), SamplingParams(1200), 1))
         await ears.have("r3", 3)
         await struck(engine, cell, cluster)
         is_over = stated in {ENDS, MOVED}
@@ -202,7 +200,7 @@ async def stated_comes_in_time(
         groups.add(engine._driver.pid)
         assert engine.topology.shape == ("TP2" if stated in {MOVED, GOES_ON} else "1x1")
         others = {"CPU[3]:0-5", "CPU[0]:0-5"} - {str(engine.topology).partition("@")[0]}
-        await engine.submit(Request("next", (7, 8), SamplingParams(40), engine._epoch or 1))
+        await engine.submit(GenerationRequest("next", (7, 8), SamplingParams(40), engine._epoch or 1))
         await ears.have("next", 1)
         await switched(engine, max(others), cluster, 9)
         await ears.all_ended(5)
@@ -234,9 +232,9 @@ class Crowd:
         self.count = self.epoch = 0
         self.broken: list[str] = []
 
-    def request(self, number: int, name: str) -> Request:
+    def request(self, number: int, name: str) -> GenerationRequest:
         sampling = SamplingParams(60, temperature=1.0 if number % 3 == 0 else 0.0, seed=number)
-        return Request(name, tuple(range(3, 20 + 3 * number)), sampling, self.epoch)
+        return GenerationRequest(name, tuple(range(3, 20 + 3 * number)), sampling, self.epoch)
 
     async def learn(self) -> None:
         for number in range(STREAMS):
@@ -322,17 +320,13 @@ async def test_random_switches_with_random_faults_say_no_wrong_token(
             async with asyncio.timeout(60):
                 with contextlib.suppress(SwitchError, EngineLostError):
                     await crowd.switch(target, fault, draw.randrange(4), draw, file)
-            ended[
-                f"{fault}: {'moved' if str(engine.topology).replace('@fp32', '') == target else 'stayed'}"
-            ] += 1
+            ended[f"{fault}: {'moved' if str(engine.topology).replace('@fp32', '') == target else 'stayed'}"] += 1
         await reaches(engine, EngineState.SERVING)
         async with asyncio.timeout(60):
             await crowd.switch(
                 PLACES[1] if "TP2" not in str(engine.topology.shape) else PLACES[2], "none", 9, draw, file
             )
-        logging.getLogger(__name__).info(
-            "%s; %s broken of %s streams", dict(ended), len(crowd.broken), crowd.count
-        )
+        logging.getLogger(__name__).info("%s; %s broken of %s streams", dict(ended), len(crowd.broken), crowd.count)
     finally:
         await engine.close()
     assert not any(alive(group) for group in groups)
@@ -381,7 +375,7 @@ async def test_a_busy_machine_that_sleeps_is_no_fault(checkpoints: dict[str, Pat
                 for name in names:
                     prompt = tuple(draw.randrange(3, 90) for _ in range(draw.choice((1, 7, 300, 1500))))
                     sampling = SamplingParams(draw.randrange(1, 300), temperature=1.0, seed=epoch)
-                    await engine.submit(Request(name, prompt, sampling, epoch))
+                    await engine.submit(GenerationRequest(name, prompt, sampling, epoch))
                 now, epoch = str(engine.topology).replace("@fp32", ""), epoch + 1
                 target = draw.choice([place for place in PLACES if place != now])
                 try:

@@ -1,4 +1,4 @@
-"""A lineup: who holds which pieces, and what happens to those who wait when a member is lost."""
+"""A topology: who holds which pieces, and what happens to those who wait when a member is lost."""
 
 import asyncio
 import dataclasses
@@ -13,7 +13,7 @@ from runtime.footprint import Piece
 from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.process.launcher import Incarnation
-from runtime.torch_engine.driver.crew import Lineup, WorkerLostError, load_failed
+from runtime.torch_engine.driver.workers import Ranks, WorkerLostError, load_failed
 from runtime.torch_engine.messages import WarmUp
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import GroupAborted
@@ -22,52 +22,52 @@ from tests.runtime.torch_engine.ears import MODEL, SETTINGS
 
 
 @pytest.fixture
-async def lineup(checkpoints: dict[str, Path], cluster: Cluster) -> Lineup:
+async def ranks(checkpoints: dict[str, Path], cluster: Cluster) -> Ranks:
     model = Checkpoint(checkpoints["qwen3-tied"]).spec
-    return Lineup(3, parse_topology("tp2pp2", cluster, model.num_layers, "fp32"), model, SETTINGS)
+    return Ranks(3, parse_topology("tp2pp2", cluster, model.num_layers, "fp32"), model, SETTINGS)
 
 
-async def test_each_device_holds_its_layers_and_heads(lineup):
-    assert lineup.pieces(1) == {Piece(layer, head) for layer in range(3) for head in (2, 3)}
-    assert lineup.pieces(2) == {Piece(layer, head) for layer in (3, 4) for head in (0, 1)}
-    assert lineup.pieces(9) == frozenset()
+async def test_each_device_holds_its_layers_and_heads(ranks):
+    assert ranks.pieces(1) == {Piece(layer, head) for layer in range(3) for head in (2, 3)}
+    assert ranks.pieces(2) == {Piece(layer, head) for layer in (3, 4) for head in (0, 1)}
+    assert ranks.pieces(9) == frozenset()
 
 
-async def test_it_is_loaded_when_every_device_is(lineup):
+async def test_it_is_loaded_when_every_device_is(ranks):
     for device in (0, 1, 2):
-        lineup.loaded(device)
-    assert not lineup.is_loaded
-    lineup.loaded(3)
-    assert lineup.is_loaded
-    await lineup._loaded
+        ranks.loaded(device)
+    assert not ranks.is_loaded
+    ranks.loaded(3)
+    assert ranks.is_loaded
+    await ranks._loaded
 
 
-async def test_losing_a_member_frees_those_who_wait_for_it(lineup):
-    group = lineup._memory.ranks.join(0, 0).group
-    lineup.lose(load_failed(3, "no such tensor"))
+async def test_losing_a_member_frees_those_who_wait_for_it(ranks):
+    group = ranks._memory.ranks.join(0, 0).group
+    ranks.lose(load_failed(3, "no such tensor"))
     with pytest.raises(SwitchError, match="load_failed: device 3 could not take its role: no such tensor"):
-        await lineup._loaded
+        await ranks._loaded
     with pytest.raises(GroupAborted):
         group.all_reduce(torch.ones(4))
 
 
-async def test_losing_it_twice_or_late_is_no_error(lineup):
+async def test_losing_it_twice_or_late_is_no_error(ranks):
     for device in range(4):
-        lineup.loaded(device)
-    lineup.lose(SwitchError(Reason.RANK_LOST, "gone"))
-    lineup._memory.close()
-    lineup.lose(SwitchError(Reason.RANK_LOST, "gone"))
-    await asyncio.wait_for(lineup._loaded, 1)
+        ranks.loaded(device)
+    ranks.lose(SwitchError(Reason.RANK_LOST, "gone"))
+    ranks._memory.close()
+    ranks.lose(SwitchError(Reason.RANK_LOST, "gone"))
+    await asyncio.wait_for(ranks._loaded, 1)
 
 
 class Workers:
-    """A crew that answers orders, or whose worker is lost."""
+    """Workers that answer orders, or of which one is lost."""
 
     def __init__(self, answers: dict[int, bool | WorkerLostError]) -> None:
         self._answers = answers
         self.incarnations = {device: Incarnation("here", device, device) for device in answers}
 
-    async def muster(self, _: object) -> None:
+    async def ensure(self, _: object) -> None:
         """All are there."""
 
     def stopped(self, _: object) -> list[int]:
@@ -91,24 +91,24 @@ class Workers:
         (WorkerLostError(2), "the worker on device 2 died"),
     ],
 )
-async def test_a_rank_that_cannot_warm_up_is_lost(lineup, answer, detail):
-    await lineup.warm_up(Workers(dict.fromkeys(range(4), True)))  # type: ignore[arg-type] - what it needs of one
+async def test_a_rank_that_cannot_warm_up_is_lost(ranks, answer, detail):
+    await ranks.warm_up(Workers(dict.fromkeys(range(4), True)))  # type: ignore[arg-type] - what it needs of one
     with pytest.raises(SwitchError, match=f"rank_lost: {detail}"):
-        await lineup.warm_up(Workers({**dict.fromkeys(range(4), True), 2: answer}))  # type: ignore[arg-type]
+        await ranks.warm_up(Workers({**dict.fromkeys(range(4), True), 2: answer}))  # type: ignore[arg-type]
 
 
-async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(lineup):
-    crew: Any = Workers(dict.fromkeys(range(4), True))
+async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(ranks):
+    workers: Any = Workers(dict.fromkeys(range(4), True))
     for device in range(4):
-        lineup.loaded(device)
-    await lineup.enlist(crew)
-    assert lineup.is_whole(crew)
-    crew.incarnations[9] = Incarnation("here", 9, 9)
-    assert lineup.is_whole(crew)
-    crew.incarnations[2] = Incarnation("here", 2, 202)  # started since
-    assert not lineup.is_whole(crew)
-    del crew.incarnations[2]
-    assert not lineup.is_whole(crew)
+        ranks.loaded(device)
+    await ranks.load_without_weights(workers)
+    assert ranks.is_whole(workers)
+    workers.incarnations[9] = Incarnation("here", 9, 9)
+    assert ranks.is_whole(workers)
+    workers.incarnations[2] = Incarnation("here", 2, 202)  # started since
+    assert not ranks.is_whole(workers)
+    del workers.incarnations[2]
+    assert not ranks.is_whole(workers)
 
 
 @rows(
@@ -124,7 +124,7 @@ async def test_a_target_could_block_what_serves_where_they_share_workers_and_nob
 ):
     settings = dataclasses.replace(SETTINGS, rank_transport=transport)
     serving, coming = (
-        Lineup(number, parse_topology(text, cluster, 5, "fp32"), MODEL, settings)
+        Ranks(number, parse_topology(text, cluster, 5, "fp32"), MODEL, settings)
         for number, text in enumerate(("CPU[0,1]:0-5", target))
     )
     assert coming.could_block(serving) is could
@@ -133,7 +133,7 @@ async def test_a_target_could_block_what_serves_where_they_share_workers_and_nob
 async def test_where_nobody_can_tell_which_rank_hangs_it_may_be_any(cluster):
     settings = dataclasses.replace(SETTINGS, rank_transport="torch_distributed")
     topology = parse_topology("CPU[1,2]:0-5", cluster, 5, "fp32")
-    crew: Any = Workers({})
-    assert Lineup(1, topology, MODEL, settings).hung(crew) == [1, 2]
-    crew.stopped = lambda _: [2]
-    assert Lineup(1, topology, MODEL, settings).hung(crew) == [2]
+    workers: Any = Workers({})
+    assert Ranks(1, topology, MODEL, settings).hung(workers) == [1, 2]
+    workers.stopped = lambda _: [2]
+    assert Ranks(1, topology, MODEL, settings).hung(workers) == [2]

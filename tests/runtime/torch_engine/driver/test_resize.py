@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from runtime.engine import Finish, Request, SamplingParams
+from runtime.engine import Finish, GenerationRequest, SamplingParams
 from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
@@ -19,9 +19,7 @@ from tests.runtime.torch_engine.ears import Ears, all_same, hearing, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-SETTINGS = EngineSettings(
-    block_size=64, num_blocks=129, max_running=10, max_batch_tokens=256, closing_batch_tokens=16
-)
+SETTINGS = EngineSettings(block_size=64, num_blocks=129, max_running=10, max_batch_tokens=256, closing_batch_tokens=16)
 PAGE = 4096
 """A block of one piece is a page of K and a page of V."""
 LAYERS, HEADS = 5, 4
@@ -33,10 +31,10 @@ LONG = 1900
 COUNTER = itertools.count(1000)
 
 
-def request(name: str, prompt: int, tokens: int) -> Request:
+def request(name: str, prompt: int, tokens: int) -> GenerationRequest:
     seed = sum(name.encode())
     tokens_of = tuple((31 * seed + 7 * j) % 101 for j in range(prompt))
-    return Request(name, tokens_of, SamplingParams(tokens), epoch=1)
+    return GenerationRequest(name, tokens_of, SamplingParams(tokens), epoch=1)
 
 
 STREAMS = [request(f"r{i}", 40 + 60 * i, 150) for i in range(5)]
@@ -51,7 +49,7 @@ class Heard(Ears):
         wanted = []
         for number in itertools.islice(COUNTER, count):
             prompt = (*divmod(number, 101), *range(98)) * (LONG // 100)
-            wanted.append(Request(f"long{number}", prompt, SamplingParams(tokens), epoch=1))
+            wanted.append(GenerationRequest(f"long{number}", prompt, SamplingParams(tokens), epoch=1))
         await self.run(*wanted)
         return [one.request_id for one in wanted]
 

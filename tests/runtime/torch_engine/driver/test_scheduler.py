@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.engine import Finish, Request, SamplingParams, Token
+from runtime.engine import Finish, GenerationRequest, SamplingParams, Token
 from runtime.errors import RequestError
 from runtime.kv.blocks import BlockPool
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
-from runtime.torch_engine.wishes import Sampled
+from runtime.torch_engine.sampling_tasks import Sampled
 from tests.rows import rows
 
 BLOCK = 4
@@ -18,15 +18,15 @@ def scheduler(blocks: int = 16, max_running: int = 8) -> Scheduler:
     return Scheduler(BlockPool(blocks), BLOCK, max_running, ModelLimits(tokens=60, vocab_size=50))
 
 
-def request(name: str, prompt: int = 5, tokens: int = 3, stop: tuple[int, ...] = ()) -> Request:
-    return Request(name, tuple(range(prompt)), SamplingParams(tokens, stop_token_ids=stop), epoch=1)
+def request(name: str, prompt: int = 5, tokens: int = 3, stop: tuple[int, ...] = ()) -> GenerationRequest:
+    return GenerationRequest(name, tuple(range(prompt)), SamplingParams(tokens, stop_token_ids=stop), epoch=1)
 
 
 def step(subject: Scheduler, chunks: list[Chunk], token: int = 9) -> list[Token]:
     return subject.complete(chunks, [Sampled(token, -0.5, ()) for chunk in chunks if chunk.samples])
 
 
-def begun(subject: Scheduler, wanted: Request) -> None:
+def begun(subject: Scheduler, wanted: GenerationRequest) -> None:
     subject.submit(wanted)
     step(subject, subject.next_batch(40, 1))
 
@@ -244,7 +244,7 @@ def test_what_was_generated_is_known_as_the_prompt_is():
     subject.submit(request("first", prompt=5, tokens=4))
     for _ in range(4):
         step(subject, subject.next_batch(40, 1))
-    subject.submit(Request("again", (*range(5), 9, 9, 9, 1, 2), SamplingParams(1), epoch=1))
+    subject.submit(GenerationRequest("again", (*range(5), 9, 9, 9, 1, 2), SamplingParams(1), epoch=1))
     assert spans(subject.next_batch(40, 1)) == {"again": (8, 2)}
 
 
@@ -261,9 +261,9 @@ def test_running_sequences_share_the_blocks_of_their_prefix_and_write_to_others(
     subject.check_integrity()
 
 
-def other(name: str, prompt: int, tokens: int) -> Request:
+def other(name: str, prompt: int, tokens: int) -> GenerationRequest:
     """One whose prompt begins like nobody else's."""
-    return Request(name, tuple(range(20, 20 + prompt)), SamplingParams(tokens), epoch=1)
+    return GenerationRequest(name, tuple(range(20, 20 + prompt)), SamplingParams(tokens), epoch=1)
 
 
 @rows(("blocks", "starts"), [(7, False), (8, True)])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.errors import Reason
 from runtime.footprint import HEADROOM, peak_bytes
 from runtime.notation import parse_topology
-from runtime.torch_engine.driver.crew import Standby
+from runtime.torch_engine.driver.workers import Standby
 from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from tests.rows import rows
@@ -19,7 +19,7 @@ from tests.runtime.torch_engine.ears import LAYERS, hearing, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-STREAM = Request("r", (1, 2, 3), SamplingParams(1000), epoch=1)
+STREAM = GenerationRequest("r", (1, 2, 3), SamplingParams(1000), epoch=1)
 
 
 async def standing_by(engine) -> list[str]:
@@ -65,7 +65,7 @@ async def test_only_what_is_whole_is_taken_though_a_loss_may_not_be_told_yet(clu
     whole = parse_topology("1x1", cluster, LAYERS, "fp32")
     kept: Any = SimpleNamespace(topology=whole, is_whole=lambda _: is_whole)
     standby = Standby(None, None, cluster, 1)  # type: ignore[arg-type] - it asks them nothing
-    standby._lineups.append(kept)
+    standby._rank_sets.append(kept)
     assert standby.take(whole) is (kept if is_whole else None)
 
 

@@ -139,9 +139,7 @@ async def test_halves_of_layers_are_streamed_and_no_byte_logprob_or_token_change
 async def test_a_step_that_fails_is_undone_and_the_source_goes_on(engine, ears, unswitched, fault, layer):
     source = engine.topology
     await running(ears)
-    await ears.until(
-        lambda: "r7" in ears.tokens and bool(ears.tokens["r3"][-1].finish)
-    )  # its prefix is cached
+    await ears.until(lambda: "r7" in ears.tokens and bool(ears.tokens["r3"][-1].finish))  # its prefix is cached
     shadow = await ears.prepared(WHOLE[1])
     fault.write_text(f"raise {layer}")
     with pytest.raises(SwitchError, match="device 1 failed at Exchange: OSError: the disk is") as failed:
@@ -170,9 +168,7 @@ async def test_a_worker_that_dies_before_anything_has_moved_for_good_leaves_the_
     assert {tokens[-1].finish for tokens in ears.tokens.values()} == {Finish.LENGTH}
 
 
-async def test_a_worker_that_dies_with_kv_that_has_moved_ends_the_engine_which_starts_anew(
-    engine, ears, fault
-):
+async def test_a_worker_that_dies_with_kv_that_has_moved_ends_the_engine_which_starts_anew(engine, ears, fault):
     source = engine.topology
     await running(ears)
     shadow = await ears.prepared(WHOLE[1])

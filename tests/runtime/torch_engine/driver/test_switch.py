@@ -36,8 +36,8 @@ class ScriptedHost:
         self.pool = BlockPool(16)
         self.shape = SimpleNamespace(piece_slot_bytes=8)
         self.num_running, self.is_held = 0, False
-        self.active = self.lineup(now)
-        self.crew = SimpleNamespace(hello=lambda device: Hello(KvHandle(str(device))), order=self.order)
+        self.active = self.ranks(now)
+        self.workers = SimpleNamespace(hello=lambda device: Hello(KvHandle(str(device))), order=self.order)
         self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing, gain=nothing, warm=self.warm)
         self.standby = SimpleNamespace(give_way=nothing)
         self.asked: list[str] = []
@@ -48,19 +48,19 @@ class ScriptedHost:
         self.may_answer.set()
         self.given_up = asyncio.Event()
         """Nobody waits for them any more."""
-        self.parts, self.lineups, self.load_bytes_per_s = self, (self.active,), 1.0
+        self.parts, self.rank_sets, self.load_bytes_per_s = self, (self.active,), 1.0
         self.turns = 0
         """Of the event loop, that an answer takes then."""
         self.notes: list[tuple[str, str]] = []
         """What happened, and whether new sequences might start then."""
         self.warmed: tuple[dict[int, set[Piece]], list[int]] = {}, []
 
-    def lineup(self, text: str, is_loaded: bool = False) -> Any:
+    def ranks(self, text: str, is_loaded: bool = False) -> Any:
         topology = parse_topology(text, self.cluster, MODEL.num_layers, "fp32")
         return SimpleNamespace(topology=topology, is_loaded=is_loaded, load=nothing, warm_up=self.warm_up)
 
-    async def probe(self, lineup: Any) -> None:
-        self.asked.append(f"probe of {lineup.topology.shape}")
+    async def probe(self, ranks: Any) -> None:
+        self.asked.append(f"probe of {ranks.topology.shape}")
 
     async def warm_up(self, _: Any) -> None:
         self.asked.append("warm-up")
@@ -93,7 +93,7 @@ class ScriptedHost:
         self.at_fence()
         return 0.0, 0.0
 
-    def commit(self, lineup: Any, epoch: int) -> tuple[str, ...]:
+    def commit(self, ranks: Any, epoch: int) -> tuple[str, ...]:
         self.note("commit")
         return ()
 
@@ -135,7 +135,7 @@ def driver(cluster: Cluster) -> ScriptedHost:
 
 
 def begun(driver: ScriptedHost, target: str, is_loaded: bool = False) -> Switch:
-    return Switch(driver, driver.capacity, driver.lineup(target, is_loaded))  # type: ignore[arg-type] - what it needs of one
+    return Switch(driver, driver.capacity, driver.ranks(target, is_loaded))  # type: ignore[arg-type] - what it needs of one
 
 
 async def test_nothing_starts_from_before_the_last_copies_until_stale_prefixes_are_forgotten(driver):
@@ -267,9 +267,7 @@ def begun_with_a_last_patch(driver: ScriptedHost, settings: EngineSettings) -> S
 async def test_a_last_patch_that_takes_too_long_lets_requests_go_on_where_they_were(driver):
     switch = begun_with_a_last_patch(driver, replace(SETTINGS, stop_timeout_s=0.0))
     driver.may_answer.clear()
-    with pytest.raises(
-        SwitchError, match=r"last patch took more than 0\.0 s; requests go on where they were"
-    ):
+    with pytest.raises(SwitchError, match=r"last patch took more than 0\.0 s; requests go on where they were"):
         await switch.cut(2, deadline_s=60)
     assert driver.notes[-2:] == [("copy 4", "held"), ("resume with 0 cached", "open")]
     await driver.given_up.wait()

@@ -27,9 +27,7 @@ class Books:
     """Which device holds which pieces; the things asked of a worker whose numbers are in ``fails`` fail."""
 
     def __init__(self, cluster: Cluster, now: str, target: str, fails: Container[int]) -> None:
-        self.now, self.target = (
-            parse_topology(text, cluster, MODEL.num_layers, "fp32") for text in (now, target)
-        )
+        self.now, self.target = (parse_topology(text, cluster, MODEL.num_layers, "fp32") for text in (now, target))
         self.held = {device: set(pieces) for device, pieces in owned(self.now, MODEL).items()}
         self.asked, self.fails = 0, fails
         self.ended = list[Fatal]()
@@ -41,24 +39,24 @@ class Books:
             pool=pool,
             settings=SETTINGS,
             shape=SimpleNamespace(piece_slot_bytes=8),
-            crew=self,
+            workers=self,
             standby=SimpleNamespace(clear=self.nothing),
             probe=self.probe,
             fail=self.ended.append,
         )
         self.driver.parts, self.driver.num_running = self.driver, 0
         self.capacity = SimpleNamespace(gain=self.nothing, give_back=self.nothing)
-        self.driver.active = self.lineup(self.now, 1)
+        self.driver.active = self.ranks(self.now, 1)
         self.all_blocks = ((0, 8),)
 
-    def lineup(self, topology: Any, generation: int) -> Any:
+    def ranks(self, topology: Any, generation: int) -> Any:
         held = owned(topology, MODEL)
         return SimpleNamespace(
             topology=topology,
             generation=generation,
             is_loaded=False,
             pieces=lambda device: held.get(device, frozenset()),
-            enlist=self.nothing,
+            load_without_weights=self.nothing,
         )
 
     async def nothing(self, *_: Any) -> None:
@@ -85,15 +83,13 @@ class Books:
         return Copied(1, 0.001)
 
     async def give_back(self, device: int, pieces: Any, _: Any) -> None:
-        self.held.setdefault(device, set()).difference_update(
-            pieces
-        )  # gone, even if the answer does not come
+        self.held.setdefault(device, set()).difference_update(pieces)  # gone, even if the answer does not come
         self.ask()
 
 
 def begun(books: Books) -> StreamingSwitch:
     steps = plan(books.now, books.target, MODEL, KvSize(8, 4), dict.fromkeys(range(4), 1.0))
-    return StreamingSwitch(books.driver, books.capacity, books.lineup(books.target, 2), steps)  # type: ignore[arg-type] - what it needs
+    return StreamingSwitch(books.driver, books.capacity, books.ranks(books.target, 2), steps)  # type: ignore[arg-type] - what it needs
 
 
 WAYS = [("CPU[0]:0-4", "CPU[0,1]:0-4"), ("CPU[0,1]:0-4", "CPU[1]:0-1 > CPU[0]:1-4")]
@@ -109,9 +105,7 @@ async def test_the_source_holds_everything_again_wherever_it_fails(cluster, way)
         try:
             await switch._copy_rest()
         except SwitchError:
-            assert all(books.held[device] >= pieces for device, pieces in owned(books.now, MODEL).items()), (
-                fails
-            )
+            assert all(books.held[device] >= pieces for device, pieces in owned(books.now, MODEL).items()), fails
             assert not books.ended
             fails += 1
         else:
@@ -129,6 +123,4 @@ async def test_an_undo_that_fails_ends_the_engine(cluster, way):
         with pytest.raises(SwitchError):
             await switch._copy_rest()
         whole = all(books.held[device] >= pieces for device, pieces in owned(books.now, MODEL).items())
-        assert [ended.reason for ended in books.ended] == [Reason.ENGINE_LOST] or (
-            whole and books.asked == fails
-        )
+        assert [ended.reason for ended in books.ended] == [Reason.ENGINE_LOST] or (whole and books.asked == fails)

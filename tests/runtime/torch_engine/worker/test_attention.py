@@ -66,9 +66,7 @@ def test_positions_follow_the_spans():
 def test_more_decodes_than_one_gather_holds():
     generator = torch.Generator().manual_seed(0)
     cache = torch.randn(2, 1, KV_HEADS, BLOCKS, 1, BLOCK_SIZE, DIM, generator=generator)
-    spans = [
-        Span(length, 1, tuple(range(3 * n % 60, 3 * n % 60 + 3))) for n, length in enumerate([9, 2, 5, 7] * 5)
-    ]
+    spans = [Span(length, 1, tuple(range(3 * n % 60, 3 * n % 60 + 3))) for n, length in enumerate([9, 2, 5, 7] * 5)]
     q = torch.randn(20, KV_HEADS * GROUP, DIM, generator=generator)
     k, v = (torch.randn(20, KV_HEADS, DIM, generator=generator) for _ in range(2))
     together = Attention(cache.clone(), slice(None), spans)(0, q, k, v)

@@ -84,9 +84,7 @@ def test_what_a_sequence_gets_is_the_same_bits_beside_any_neighbours():
     together = ChunkedAttention(store, slice(None), spans)(0, q, k, v)
     for n, span in enumerate(spans):
         one = slice(n, n + 1)
-        assert torch.equal(
-            ChunkedAttention(store, slice(None), [span])(0, q[one], k[one], v[one])[0], together[n]
-        )
+        assert torch.equal(ChunkedAttention(store, slice(None), [span])(0, q[one], k[one], v[one])[0], together[n])
 
 
 @given(st.lists(st.integers(2, 50), min_size=0, max_size=5), st.integers(1, 20))

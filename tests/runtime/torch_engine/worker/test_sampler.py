@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.torch_engine.driver.scheduler import Sequence
-from runtime.torch_engine.wishes import Wish
+from runtime.torch_engine.sampling_tasks import SamplingTask
 from runtime.torch_engine.worker.sampler import sample
 from tests.rows import rows
 
@@ -21,18 +21,18 @@ LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0]])
 
 
 def test_temperature_zero_takes_the_most_probable_token_with_its_logprob():
-    first, second = sample(LOGITS, [Wish(SamplingParams(1), 0)] * 2)
+    first, second = sample(LOGITS, [SamplingTask(SamplingParams(1), 0)] * 2)
     assert (first.token_id, second.token_id) == (3, 0)
     assert first.logprob == pytest.approx(math.log(math.exp(3) / sum(map(math.exp, range(4)))), abs=1e-6)
 
 
 def test_noise_depends_on_seed_and_index_only():
     params = SamplingParams(1, temperature=1.0, seed=3)
-    alone = sample(LOGITS[1:], [Wish(params, 5)])[0]
-    beside = sample(LOGITS, [Wish(SamplingParams(1), 0), Wish(params, 5)])[1]
+    alone = sample(LOGITS[1:], [SamplingTask(params, 5)])[0]
+    beside = sample(LOGITS, [SamplingTask(SamplingParams(1), 0), SamplingTask(params, 5)])[1]
     assert alone.token_id == beside.token_id
     assert alone.logprob == pytest.approx(beside.logprob)
-    assert len({sample(LOGITS[:1], [Wish(params, index)])[0].token_id for index in range(50)}) > 1
+    assert len({sample(LOGITS[:1], [SamplingTask(params, index)])[0].token_id for index in range(50)}) > 1
 
 
 IDS, CLASSES, DRAWS, LAGS = 1000, 16, 20_000, range(1, 9)
@@ -76,7 +76,7 @@ def chances(drawn: np.ndarray, classes: np.ndarray, masses: np.ndarray) -> dict[
 
 def drawn_of(logits: torch.Tensor, stream: list[tuple[int, int]], **asked: Any) -> np.ndarray:
     params = SamplingParams(1, **{"temperature": 1.0, **asked})
-    wishes = [Wish(replace(params, seed=seed), index) for seed, index in stream]
+    wishes = [SamplingTask(replace(params, seed=seed), index) for seed, index in stream]
     return np.array([one.token_id for one in sample(logits.expand(len(wishes), -1), wishes)])
 
 
@@ -121,11 +121,10 @@ def test_draws_follow_what_filters_leave(name):
 def test_a_filter_that_keeps_more_than_the_sorted_ids_draws_from_all_it_keeps():
     logits = torch.zeros(10_000)
     drawn = drawn_of(logits, STREAMS["rows of a step"][:1000], top_p=0.9)
-    assert len({*drawn.tolist()}) > 920, (
-        "946 of 9,000 are expected, and 887 of the 4,096 that are sorted first"
-    )
+    assert len({*drawn.tolist()}) > 920, "946 of 9,000 are expected, and 887 of the 4,096 that are sorted first"
     greedy, drawn_one = sample(
-        logits.expand(2, -1), [Wish(SamplingParams(1), 0), Wish(SamplingParams(1, 1.0, 0.9, seed=1), 4)]
+        logits.expand(2, -1),
+        [SamplingTask(SamplingParams(1), 0), SamplingTask(SamplingParams(1, 1.0, 0.9, seed=1), 4)],
     )
     assert greedy.token_id == 0
     assert drawn_one.token_id == drawn_of(logits, [(1, 4)], top_p=0.9)[0]
@@ -136,14 +135,14 @@ def test_a_filter_that_keeps_more_than_the_sorted_ids_draws_from_all_it_keeps():
 @rows("top_p", [1.0, 1e-9])
 def test_odd_but_legal_wishes_give_a_token(seed, temperature, top_p):
     params = SamplingParams(1, temperature=temperature, top_p=top_p, top_k=1000, seed=seed, num_logprobs=50)
-    (result,) = sample(LOGITS[:1] * 1e4, [Wish(params, 0)])
+    (result,) = sample(LOGITS[:1] * 1e4, [SamplingTask(params, 0)])
     assert 0 <= result.token_id < 4
     assert temperature > 1 or result.token_id == 3
     assert len(result.alternatives) == 4
 
 
 def test_alternatives_come_best_first():
-    (result,) = sample(LOGITS[:1], [Wish(SamplingParams(1, num_logprobs=2), 0)])
+    (result,) = sample(LOGITS[:1], [SamplingTask(SamplingParams(1, num_logprobs=2), 0)])
     assert [token for token, _ in result.alternatives] == [3, 2]
     assert result.alternatives[0][1] == pytest.approx(result.logprob)
 
@@ -163,9 +162,9 @@ WISHES = st.fixed_dictionaries(
 
 def wish_of(
     prompt: list[int], output: list[int], params: SamplingParams, mask: list[int] | None = None
-) -> Wish:
+) -> SamplingTask:
     """As the scheduler makes it."""
-    sequence = Sequence(Request("r", tuple(prompt), params, 0), 0, [*prompt, *output])
+    sequence = Sequence(GenerationRequest("r", tuple(prompt), params, 0), 0, [*prompt, *output])
     if mask is not None:
         bits = np.zeros(64, dtype=np.uint8)
         bits[mask] = 1
@@ -173,9 +172,7 @@ def wish_of(
     return sequence.wish()
 
 
-def by_the_book(
-    logits: np.ndarray, prompt: list[int], output: list[int], params: SamplingParams
-) -> np.ndarray:
+def by_the_book(logits: np.ndarray, prompt: list[int], output: list[int], params: SamplingParams) -> np.ndarray:
     """Logits after bias, repetition, frequency and presence, one token after the other."""
     changed = logits.astype(np.float64).copy()
     for token, bias in params.logit_bias:
@@ -197,7 +194,7 @@ def test_penalties_and_biases_are_those_of_the_book(prompt, output, wishes, nois
     logits = torch.randn(40, generator=torch.Generator().manual_seed(noise)) * 5
     params = SamplingParams(1, **wishes)
     wanted = by_the_book(logits.numpy(), prompt, output, params)
-    plain = Wish(SamplingParams(1), 0)
+    plain = SamplingTask(SamplingParams(1), 0)
     changed, untouched = sample(torch.stack([logits, logits]), [wish_of(prompt, output, params), plain])
     assert wanted[changed.token_id] >= wanted.max() - 1e-3
     assert untouched.token_id == int(logits.argmax())

@@ -25,10 +25,10 @@ from runtime.torch_engine.messages import (
     Gain,
     GiveBack,
     Hello,
-    Load,
     Loaded,
     LoadFailed,
     Loading,
+    LoadShard,
     Order,
     Ping,
     Run,
@@ -36,10 +36,10 @@ from runtime.torch_engine.messages import (
     WorkerConfig,
 )
 from runtime.torch_engine.models import Span
-from runtime.torch_engine.wishes import Wish
+from runtime.torch_engine.sampling_tasks import SamplingTask
+from runtime.torch_engine.worker.backends import Backend
 from runtime.torch_engine.worker.group import SOLO, GroupMemory, GroupShape
 from runtime.torch_engine.worker.loop import Worker
-from runtime.torch_engine.worker.places import Place
 from runtime.torch_engine.worker.shard import IncompleteRoleError, Shard, ShardSpec
 from tests.rows import rows
 
@@ -55,11 +55,7 @@ def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[obje
     ours, theirs = socket.socketpair()
     yield (
         Worker(BlockingChannel(theirs), WorkerConfig(checkpoints["qwen3-tied"], KV, "fp32", 0)),
-        (
-            message
-            for message in BlockingChannel(ours, FromWorker).messages()
-            if not isinstance(message, Loading)
-        ),
+        (message for message in BlockingChannel(ours, FromWorker).messages() if not isinstance(message, Loading)),
     )
     ours.close()
     theirs.close()
@@ -68,7 +64,7 @@ def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[obje
 def load(subject: Worker, last_layer: int = 5) -> None:
     memory = GroupMemory(GroupShape((1,), 4096))
     shard = ShardSpec(LayerRange(0, last_layer), 0, 1, is_first=True, is_last=True)
-    subject._obey(Load(7, shard, shard.layers, 0, memory.ranks))
+    subject._obey(LoadShard(7, shard, shard.layers, 0, memory.ranks))
 
 
 @pytest.fixture
@@ -87,7 +83,7 @@ def test_copies_are_warm_before_a_role_is_told_and_device_memory_goes_back_then_
     subject, said = worker
     noted = []
     for name in ("return_freed", "warm_up_copy"):
-        monkeypatch.setattr(Place, name, lambda _, name=name: noted.append((name, {*subject._roles})))
+        monkeypatch.setattr(Backend, name, lambda _, name=name: noted.append((name, {*subject._roles})))
     load(subject)
     assert next(said) == Loaded(7)
     call(subject, 1, Exchange(sheds=7, takes=8, layers=LayerRange(0, 2)))
@@ -172,7 +168,7 @@ def test_a_role_that_lacks_a_layer_refuses_to_run(loaded):
     assert next(said) == reply(1)
     span = Span(0, 1, (0,))
     with pytest.raises(IncompleteRoleError, match=r"weights of \[0, 1, 3, 4\] are there"):
-        subject._obey(Run(7, 1, [0], (span,), [0], [Wish(SamplingParams(1), 0)]))
+        subject._obey(Run(7, 1, [0], (span,), [0], [SamplingTask(SamplingParams(1), 0)]))
 
 
 @rows(("name", "kind"), [("gain", Gain), ("give_back", GiveBack)])
@@ -212,9 +208,7 @@ for _ in range(20):
     step()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert int(done.stdout) < 20 * 16 * 2_000_000 // mmap.PAGESIZE / 50
 
 

@@ -154,9 +154,7 @@ class Source(RuleBasedStateMachine):
         assert self.frontier.free_slots == NUM_SLOTS
 
     def schedule(self, chunks: Mapping[str, int], max_blocks: int) -> None:
-        writes = [
-            place for name, chunk in chunks.items() for place in self.compute(self.running[name], chunk)
-        ]
+        writes = [place for name, chunk in chunks.items() for place in self.compute(self.running[name], chunk)]
         views = {
             name: View(tuple(request.blocks), request.computed)
             for name, request in self.running.items()

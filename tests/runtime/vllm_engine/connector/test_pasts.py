@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from runtime.vllm_engine.connector.pasts import CpuGenerator, Past, Requests
+from runtime.vllm_engine.connector.pasts import CpuGenerator, RequestPast, Requests
 from tests.rows import rows
 
 
@@ -50,7 +50,7 @@ def test_a_request_that_moves_says_what_it_would_have_said():
     source["a"] = seeded(7)
     assert say(source["a"], 40) == wanted[:40]
     (state,) = source.generators().values()
-    target.pasts["b"] = Past("b", tuple(source["a"].output_token_ids), state)
+    target.pasts["b"] = RequestPast("b", tuple(source["a"].output_token_ids), state)
     target["b"] = seeded(7)
     assert target["b"].output_token_ids == alone.output_token_ids[:40]
     assert say(target["b"], 20) == wanted[40:]
@@ -79,7 +79,7 @@ def test_what_came_with_the_request_is_undone_to_that():
     source, target = Requests(), Requests()
     source["a"] = seeded(7)
     say(source["a"], 12)
-    target.pasts["a"] = Past("a", tuple(source["a"].output_token_ids), source.generators()["a"])
+    target.pasts["a"] = RequestPast("a", tuple(source["a"].output_token_ids), source.generators()["a"])
     target["a"] = seeded(7)
     draw(target["a"])
     target["a"].generator.set_offset(0)

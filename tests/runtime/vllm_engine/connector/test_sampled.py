@@ -46,9 +46,7 @@ async def test_what_cannot_move_is_let_end_where_it_is_and_told_why(streams, uns
 async def test_a_deployment_may_refuse_a_switch_that_leaves_requests_behind(streams, unswitched):
     with settings(streams.engine, drain="refuse"):
         shadow = await drawing_otherwise(streams)
-        with pytest.raises(
-            SwitchError, match=r"requests cannot move to TP2 \(\d the target's model runner"
-        ) as refusal:
+        with pytest.raises(SwitchError, match=r"requests cannot move to TP2 \(\d the target's model runner") as refusal:
             await streams.cut(shadow)
         await shadow.abort(refusal.value.reason)
     assert refusal.value.reason is Reason.UNSUPPORTED

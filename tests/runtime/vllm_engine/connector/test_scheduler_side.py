@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.vllm_engine.connector.pasts import Past
+from runtime.vllm_engine.connector.pasts import RequestPast
 from runtime.vllm_engine.connector.worker_side import Ack
 from runtime.vllm_engine.messages import Extent
 from tests.rows import rows
@@ -277,7 +277,7 @@ def test_a_request_brings_its_past_to_the_step_that_shows_it_to_the_workers_and_
     target.side.extend("r", (70, 71))
     target.side.generators |= {"r": b"state", "waits": b"later"}
     assert target.side.pasts([other.request_id]) == ()
-    assert target.side.pasts([request.request_id, "x"]) == (Past(request.request_id, (70, 71), b"state"),)
+    assert target.side.pasts([request.request_id, "x"]) == (RequestPast(request.request_id, (70, 71), b"state"),)
     assert target.side.pasts([request.request_id]) == ()
     assert target.side.generators == {"waits": b"later"}
 
@@ -316,9 +316,7 @@ SLOTS = (7, 8, 9, 3, 2)
     ],
     ids=["the last block again", "all that is left", "nothing", "kept after a preemption", "without room"],
 )
-def test_a_release_loads_what_is_left_at_once_and_is_told_of(
-    offered, said, released, loaded, computed, num_blocks
-):
+def test_a_release_loads_what_is_left_at_once_and_is_told_of(offered, said, released, loaded, computed, num_blocks):
     target = Side(num_blocks=num_blocks)
     target.side.attach_target(target.handle, 2)
     request = parked(target, offered.num_tokens)

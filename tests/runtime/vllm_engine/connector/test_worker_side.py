@@ -9,7 +9,7 @@ import torch
 
 from runtime.errors import EngineLostError
 from runtime.vllm_engine.connector.worker_side import Ack, Order, WorkerSide
-from runtime.vllm_engine.geometry import PACKED, SPLIT, KvGeometry, Share, heads_of
+from runtime.vllm_engine.geometry import PACKED, SPLIT, KvGeometry, RankShare, heads_of
 from runtime.vllm_engine.staging import Staging
 from tests.rows import rows
 
@@ -45,9 +45,7 @@ def model_of(form: str, num_kv_heads: int = 4, dtype: torch.dtype = torch.float3
         NUM_LAYERS, num_kv_heads, block_size, head_dim, str(dtype).removeprefix("torch."), form, "cpu-x"
     )
     layer_shape = (
-        (num_kv_heads, block_size, 2 * head_dim)
-        if form == PACKED
-        else (2, block_size, num_kv_heads, head_dim)
+        (num_kv_heads, block_size, 2 * head_dim) if form == PACKED else (2, block_size, num_kv_heads, head_dim)
     )
     shape = (NUM_LAYERS, NUM_BLOCKS, *layer_shape)
     content = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
@@ -68,7 +66,7 @@ def ranks_of(model: Model, split: tuple[int, int], layout: str, *, is_empty: boo
         if is_empty:
             stored.zero_()
         caches = {layers[0] + number: stored[number] for number in range(layers_each)}
-        yield WorkerSide(caches, model.geometry, Share(layers, heads, is_writer))
+        yield WorkerSide(caches, model.geometry, RankShare(layers, heads, is_writer))
 
 
 def staging_of(model: Model) -> Staging:

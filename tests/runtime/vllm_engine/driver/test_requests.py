@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.vllm_engine.driver.requests import NAME_KEY, name_of, token
 
 ROUND_TRIP = """
@@ -46,8 +46,8 @@ class Chance:
 CHANCES = {5: Chance(-1.5, 3), 9: Chance(-0.1, 1), 7: Chance(-0.9, 2)}
 
 
-def request(num_logprobs: int) -> Request:
-    return Request("r", (1,), SamplingParams(10, num_logprobs=num_logprobs), epoch=0)
+def request(num_logprobs: int) -> GenerationRequest:
+    return GenerationRequest("r", (1,), SamplingParams(10, num_logprobs=num_logprobs), epoch=0)
 
 
 def test_a_token_has_its_own_logprob_and_the_best_alternatives_in_order():

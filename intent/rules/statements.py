@@ -1,4 +1,7 @@
-"""Clauses that tell and wish nothing: what was, what is, what the cluster has, why somebody asks. Pure."""
+"""Clauses that tell and wish nothing: what was, what is, what the cluster has, why somebody asks.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,75 +25,67 @@ _STORY = 3
 """More words without a meaning tell a story around a metric."""
 
 
-def is_chore(clause: Clause, text: str) -> bool:
+def is_maintenance(clause: Clause, text: str) -> bool:
     """``restart the pod on node b``, ``add two GPUs to the order``: no wish about how the service serves."""
     measured = clause.has(Kind.METRIC) or (clause.has(Kind.COMPARISON) and not clause.has(Kind.COUNTED))
     return not measured and pattern("chore").match(_words(clause, text)) is not None
 
 
-def tells(clause: Clause, following: Clause | None, text: str) -> bool:
+def is_report(clause: Clause, following: Clause | None, text: str) -> bool:
     """Whether a clause asks or tells what is or was, and holds no word that wishes."""
-    said = _words(clause, text)
+    words = _words(clause, text)
     if pattern("other").match(text[clause.start :].lower()):
         return False
-    if is_expectation(said) or pattern("irrelevant").search(said):
+    if is_expectation(words) or pattern("irrelevant").search(words):
         return True
-    if _is_report(clause, text, said) or _is_state(clause, following, said):
+    if _is_report(clause, text, words) or _is_state(clause, following, words):
         return True
-    ruled = clause.has(Kind.PRECISION, Kind.SELECTOR) and clause.has(
-        Kind.ALLOW, Kind.AVOID, Kind.NEGATION, Kind.FREEZE
-    )
-    return _is_past(clause, text, said) and not ruled and pattern("wishing").search(said) is None
+    ruled = clause.has(Kind.PRECISION, Kind.SELECTOR) and clause.has(Kind.ALLOW, Kind.AVOID, Kind.NEGATION, Kind.FREEZE)
+    return _is_past(clause, text, words) and not ruled and pattern("wishing").search(words) is None
 
 
-def _is_past(clause: Clause, text: str, said: str) -> bool:
+def _is_past(clause: Clause, text: str, words: str) -> bool:
     placed = clause.first(Kind.SELECTOR) if clause.has(Kind.WORKLOAD, Kind.TENANT) else None
     scoped = clause.first(Kind.PRECISION) if clause.has(Kind.WINDOW, Kind.TENANT, Kind.ONLY) else None
-    ranked = (
-        clause.first(Kind.PRIORITY, Kind.COMPARISON)
-        if len(clause.of(Kind.METRIC, Kind.QUALITY)) > 1
-        else None
-    )
+    ranked = clause.first(Kind.PRIORITY, Kind.COMPARISON) if len(clause.of(Kind.METRIC, Kind.QUALITY)) > 1 else None
     bound = clause.first(*AMOUNTS) or placed or scoped or ranked or clause.first(Kind.EXCEPT)
     wish = clause.first(Kind.RECONFIG, Kind.PRECISION, Kind.SELECTOR, Kind.WINDOW, Kind.FACTOR)
-    least = wish.end - _first(clause) if wish else len(said)
-    later = pattern("circumstance").search(said, min(least, len(said)))
-    ends = [one - _first(clause) for one in ([bound.start] if bound else [])] + (
-        [later.start()] if later else []
-    )
-    last = max(0, min(ends, default=len(said)))  # "within 40 s until the migration is finished" is no past
+    least = wish.end - _first(clause) if wish else len(words)
+    later = pattern("circumstance").search(words, min(least, len(words)))
+    ends = [start - _first(clause) for start in ([bound.start] if bound else [])] + ([later.start()] if later else [])
+    last = max(0, min(ends, default=len(words)))  # "within 40 s until the migration is finished" is no past
     verbs = (
-        one
-        for one in clause.plain
-        if one.start < _first(clause) + last and pattern("participle").fullmatch(str(one.value))
+        token
+        for token in clause.plain
+        if token.start < _first(clause) + last and pattern("participle").fullmatch(str(token.value))
     )
-    said = said[:last]
+    words = words[:last]
     for token in clause.tokens:  # "to be left alone" is no past
-        said = said.replace(text[token.start : token.end].lower(), " ")
-    return pattern("past").search(said) is not None or next(verbs, None) is not None
+        words = words.replace(text[token.start : token.end].lower(), " ")
+    return pattern("past").search(words) is not None or next(verbs, None) is not None
 
 
-def _is_report(clause: Clause, text: str, said: str) -> bool:
+def _is_report(clause: Clause, text: str, words: str) -> bool:
     """``how is TTFT``, ``TTFT spiked to 6 s``; but 错误率别太高: not to become so."""
     report = clause.first(Kind.REPORT)
-    if report is not None and pattern("order").match(said):
+    if report is not None and pattern("order").match(words):
         return False
     if report is not None:
-        return not any(0 <= report.start - one.end <= 1 for one in clause.of(Kind.NEGATION))
+        return not any(0 <= report.start - token.end <= 1 for token in clause.of(Kind.NEGATION))
     first = text[clause.start :].split(maxsplit=1)[:1]
     return clause.opens_sentence and first != [] and first[0].lower() in _INTERROGATIVES
 
 
-def _is_state(clause: Clause, following: Clause | None, said: str) -> bool:
+def _is_state(clause: Clause, following: Clause | None, text: str) -> bool:
     """``TTFT is 3 s now, get it under 2 s``: the first says how it is."""
     stands = (
         clause.has(Kind.METRIC)
         and clause.has(*AMOUNTS)
         and not clause.has(*_CHANGING)
-        and pattern("stands").search(said)
+        and pattern("stands").search(text)
     )
     joined = following is not None and following.joint == "and" and may_be_state(following)
-    if stands and (clause.has(Kind.NOW) or joined or pattern("lately").search(said)):
+    if stands and (clause.has(Kind.NOW) or joined or pattern("lately").search(text)):
         return True
     corrected = following is not None and following.has(*AMOUNTS) and not following.has(*HEADS)
     return corrected and may_be_state(clause)
@@ -102,13 +97,13 @@ def may_be_state(clause: Clause) -> bool:
     return stated and not clause.has(*_CHANGING)
 
 
-def complains(clause: Clause, text: str) -> bool:
+def is_complaint(clause: Clause, text: str) -> bool:
     """``the app is slow``, ``best``: a vague word, and nothing that wishes."""
-    vague = [text[one.start : one.end].lower() for one in clause.of(Kind.VAGUE)]
+    vague = [text[token.start : token.end].lower() for token in clause.of(Kind.VAGUE)]
     return all(pattern("complaint").fullmatch(word) for word in vague) or len(clause.plain) > _STORY
 
 
-def stands(clause: Clause, text: str) -> bool:
+def is_state(clause: Clause, text: str) -> bool:
     """``TTFT is 3 s``: how it is, where the clause before said that as well."""
     bound = clause.has(Kind.METRIC) and clause.has(*AMOUNTS) and not clause.has(*_CHANGING)
     return bound and pattern("stands").search(_words(clause, text)) is not None
@@ -120,32 +115,35 @@ def speaks(clause: Clause, text: str) -> bool:
 
 
 def wishes(clause: Clause, text: str) -> bool:
-    """Whether a clause with something unclear in it is worth a question: it says a wish, or hardly anything else."""
+    """Whether a clause with something unclear in it is worth a question.
+
+    It says a wish, or hardly anything else.
+    """
     amounts = clause.of(*AMOUNTS)
     if clause.has(*HEADS) and amounts and clause.has(Kind.COMPARISON):
         return True
-    said = _words(clause, text)
-    if _is_past(clause, text, said) or (_counts_devices(clause) and not amounts):
+    words = _words(clause, text)
+    if _is_past(clause, text, words) or (_counts_devices(clause) and not amounts):
         return False
     if clause.has(Kind.VAGUE) and not clause.has(*HEADS):
-        return not complains(clause, text)
+        return not is_complaint(clause, text)
     excepted = clause.has(Kind.EXCEPT) and not clause.opens_sentence
     if clause.has(*HEADS) and not excepted:
-        return _wishes_about(clause, said)
+        return _wishes_about(clause, words)
     about = clause.has(Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.EXCEPT, Kind.PRIORITY, Kind.TENANT)
-    return excepted or len(clause.plain) <= 1 or (about and pattern("wishing").search(said) is not None)
+    return excepted or len(clause.plain) <= 1 or (about and pattern("wishing").search(words) is not None)
 
 
-def _wishes_about(clause: Clause, said: str) -> bool:
+def _wishes_about(clause: Clause, text: str) -> bool:
     """The same of a clause that names a metric or a setting."""
-    wishing = pattern("wishing").search(said) is not None
+    wishing = pattern("wishing").search(text) is not None
     if clause.has(Kind.SETTING, Kind.COUNTED) and not clause.has(Kind.METRIC):
         return len(clause.plain) <= 1
     if not clause.has(*AMOUNTS):
         return not clause.plain or (
             (wishing or clause.has(Kind.OPTIMISE, Kind.CHANGE, Kind.VAGUE)) and len(clause.plain) <= _STORY
         )
-    measured = any(one.kind is Kind.RANGE or one.value.unit is not None for one in clause.of(*AMOUNTS))
+    measured = any(token.kind is Kind.RANGE or token.value.unit is not None for token in clause.of(*AMOUNTS))
     if not measured and clause.plain and not clause.has(Kind.COMPARISON, Kind.SETTING, Kind.CHANGE):
         return False  # "cost centre 7731"
     return len(clause.plain) <= 1 or wishing
@@ -161,20 +159,20 @@ def without_reasons(found: Sequence[Clause]) -> list[Clause]:
     for clause in found:
         place = next((n for n, token in enumerate(clause.tokens) if token.kind is Kind.BECAUSE), None)
         reason = clause.tokens[place:] if place is not None else ()
-        bounds = any(one.kind in HEADS for one in reason) and any(one.kind in AMOUNTS for one in reason)
+        bounds = any(token.kind in HEADS for token in reason) and any(word.kind in AMOUNTS for word in reason)
         if place is None or bounds:
             kept.append(clause)
         elif place:
             start = clause.tokens[place].start
-            plain = tuple(one for one in clause.plain if one.start < start)
+            plain = tuple(token for token in clause.plain if token.start < start)
             kept.append(replace(clause, tokens=clause.tokens[:place], plain=plain))
     return kept
 
 
 def _first(clause: Clause) -> int:
-    return min(clause.start, *(one.start for one in (*clause.tokens, *clause.plain)))
+    return min(clause.start, *(token.start for token in (*clause.tokens, *clause.plain)))
 
 
 def _words(clause: Clause, text: str) -> str:
     tokens = (*clause.tokens, *clause.plain)
-    return fold(text[_first(clause) : max(one.end for one in tokens)]).text
+    return fold(text[_first(clause) : max(token.end for token in tokens)]).text

@@ -1,4 +1,7 @@
-"""Answers to requests with an ``Idempotency-Key``, in the database: a row before acting, its answer afterwards."""
+"""Answers to requests with an ``Idempotency-Key``, in the database.
+
+A row before acting, its answer afterwards.
+"""
 
 import time
 from dataclasses import asdict
@@ -7,19 +10,21 @@ from sqlalchemy import ColumnElement, delete, update
 from sqlalchemy.exc import IntegrityError
 
 from service.errors import StoreError
-from service.idempotency import KEPT_S, Answer, Asked, in_use, outcome_unknown, reused
+from service.idempotency import KEPT_S, KeyedRequest, StoredResponse, in_use, outcome_unknown, reused
 from service.store import Store
 from service.tables import AnswerRow
 
 
-class KeptAnswers:
+class IdempotencyStore:
     """Answers for a day. Its methods block and may raise ``StoreError``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def reserve(self, asked: Asked, now_s: float | None = None) -> Answer | None:
-        """Take the key of a request that is about to be acted on; None: it is taken. Otherwise what was answered before.
+    def reserve(self, request: KeyedRequest, now_s: float | None = None) -> StoredResponse | None:
+        """Take the key of a request that is about to be acted on; None: it is taken.
+
+        Otherwise what was answered before.
 
         Raises:
             RefusedError: it is another request's key, or that of one whose outcome nobody knows.
@@ -27,40 +32,40 @@ class KeptAnswers:
         """
         moment_s = time.time() if now_s is None else now_s
         old = delete(AnswerRow).where(AnswerRow.created_s < moment_s - KEPT_S)
-        row = AnswerRow(owner=asked.owner, key=asked.key, digest=asked.digest, created_s=moment_s)
+        row = AnswerRow(owner=request.owner, key=request.key, digest=request.digest, created_s=moment_s)
         try:
             with self._store.transaction() as session:
                 session.execute(old)
                 session.add(row)
         except StoreError as error:
             if isinstance(error.__cause__, IntegrityError):
-                return self._answered(asked)
+                return self._answered(request)
             raise
         return None
 
-    def keep(self, asked: Asked, answer: Answer) -> None:
+    def keep(self, request: KeyedRequest, answer: StoredResponse) -> None:
         """Keep what a request was answered, if its key was taken for it."""
-        waiting = update(AnswerRow).where(*_place(asked), AnswerRow.status.is_(None))
+        waiting = update(AnswerRow).where(*_place(request), AnswerRow.status.is_(None))
         with self._store.transaction() as session:
             session.execute(waiting.values(**asdict(answer)))
 
-    def free(self, asked: Asked) -> None:
+    def free(self, request: KeyedRequest) -> None:
         """Forget that a request began: nothing was done, and it may be sent again."""
         with self._store.transaction() as session:
-            session.execute(delete(AnswerRow).where(*_place(asked), AnswerRow.status.is_(None)))
+            session.execute(delete(AnswerRow).where(*_place(request), AnswerRow.status.is_(None)))
 
-    def _answered(self, asked: Asked) -> Answer | None:
+    def _answered(self, request: KeyedRequest) -> StoredResponse | None:
         with self._store.transaction() as session:
-            row = session.get(AnswerRow, (asked.owner, asked.key))
+            row = session.get(AnswerRow, (request.owner, request.key))
             if row is None:  # another service freed it just now
-                raise in_use(asked)
-            if row.digest != asked.digest:
-                raise reused(asked)
+                raise in_use(request)
+            if row.digest != request.digest:
+                raise reused(request)
             if row.status is None:
-                raise outcome_unknown(asked)
-            return Answer(row.status, row.content_type, row.location, row.body or b"")
+                raise outcome_unknown(request)
+            return StoredResponse(row.status, row.content_type, row.location, row.body or b"")
 
 
-def _place(asked: Asked) -> tuple[ColumnElement[bool], ...]:
+def _place(request: KeyedRequest) -> tuple[ColumnElement[bool], ...]:
     """What finds the row of a request."""
-    return AnswerRow.owner == asked.owner, AnswerRow.key == asked.key, AnswerRow.digest == asked.digest
+    return AnswerRow.owner == request.owner, AnswerRow.key == request.key, AnswerRow.digest == request.digest

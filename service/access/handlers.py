@@ -7,9 +7,9 @@ from importlib.metadata import version
 from service import documents as docs
 from service.access.caller import Caller
 from service.access.chain import Head
-from service.access.office import Access
 from service.access.people import RESERVED, folded
 from service.access.rights import RIGHTS, Right, Role
+from service.access.wiring import AccessControl
 from service.errors import RefusedError
 
 DAY_S = 86_400
@@ -29,7 +29,7 @@ def me(caller: Caller, timezone: str) -> docs.MeDocument:
 
 
 def create_key(
-    access: Access, tenants: Collection[str], caller: Caller, asked: docs.KeyRequest
+    access: AccessControl, tenants: Collection[str], caller: Caller, request: docs.KeyRequest
 ) -> docs.NewKeyDocument:
     """Make a key, and keep in the audit who had it made.
 
@@ -37,27 +37,27 @@ def create_key(
         RefusedError: there is no such tenant, the role is another than a tenant's, a key of that name opens something,
             or a name is the service's own.
     """
-    if (asked.tenant is not None) is not (asked.role is Role.TENANT):
+    if (request.tenant is not None) is not (request.role is Role.TENANT):
         raise _refused("tenant", "tenant_without_role", "a tenant is named for the role tenant alone")
-    if asked.tenant is not None and asked.tenant not in tenants:
+    if request.tenant is not None and request.tenant not in tenants:
         known = ", ".join(tenants) or "none; name them under tenants in the deployment file"
-        raise _refused("tenant", "unknown_tenant", f"no tenant {asked.tenant!r} here; there are {known}")
-    now_s, person = time.time(), asked.person or asked.name
-    for what, name in (("name", asked.name), ("person", person)):
+        raise _refused("tenant", "unknown_tenant", f"no tenant {request.tenant!r} here; there are {known}")
+    now_s, person = time.time(), request.person or request.name
+    for what, name in (("name", request.name), ("person", person)):
         if folded(name) in RESERVED:
             raise _refused(what, "reserved_name", f"{name!r} is a name of the service's own; choose another")
-    expires_s = None if asked.days is None else now_s + asked.days * DAY_S
+    expires_s = None if request.days is None else now_s + request.days * DAY_S
     with access.keys.change():
         for kept in access.keys.kept():
-            if folded(kept.name) == folded(asked.name) and not kept.wrong(now_s):
+            if folded(kept.name) == folded(request.name) and not kept.wrong(now_s):
                 how = f"name this one otherwise, with person {kept.person!r} if it is theirs, or revoke that one first"
                 message = f"the key {kept.prefix} has the name {kept.name!r}; {how}"
                 raise _refused("name", "repeated_name", message, docs.Code.CONFLICT)
             person = kept.person if folded(kept.person) == folded(person) else person
-        whole, key = access.keys.create(asked.name, asked.role, asked.tenant, caller.name, expires_s, person)
+        whole, key = access.keys.create(request.name, request.role, request.tenant, caller.name, expires_s, person)
         made = docs.KeyDocument.model_validate(key)
-        said = made.model_dump(mode="json", include={"name", "person", "role", "tenant", "expires_s"})
-        access.audit.add(caller, "key.create", key.prefix, after=said)
+        fields = made.model_dump(mode="json", include={"name", "person", "role", "tenant", "expires_s"})
+        access.audit.add(caller, "key.create", key.prefix, after=fields)
     return docs.NewKeyDocument(key=whole, **dict(made))
 
 
@@ -65,12 +65,12 @@ def _refused(key: str, why: str, message: str, code: docs.Code = docs.Code.INVAL
     return RefusedError(code, message, [docs.Detail(f"/{key}", message, why)])
 
 
-def keys(access: Access) -> docs.KeysDocument:
+def keys(access: AccessControl) -> docs.KeysDocument:
     """All keys, oldest first."""
     return docs.KeysDocument(keys=tuple(map(docs.KeyDocument.model_validate, access.keys.kept())))
 
 
-def revoke_key(access: Access, caller: Caller, prefix: str) -> docs.KeyDocument:
+def revoke_key(access: AccessControl, caller: Caller, prefix: str) -> docs.KeyDocument:
     """Let a key open nothing any more.
 
     Raises:
@@ -83,25 +83,25 @@ def revoke_key(access: Access, caller: Caller, prefix: str) -> docs.KeyDocument:
         if not access.keys.has_admin():
             message = f"{prefix} is the last key of an administrator; make another first, or nobody could"
             raise RefusedError(docs.Code.CONFLICT, message)
-        said: docs.Json = {"name": key.name, "person": key.person, "role": key.role.value}
-        access.audit.add(caller, "key.revoke", prefix, after=said)
+        fields: docs.Json = {"name": key.name, "person": key.person, "role": key.role.value}
+        access.audit.add(caller, "key.revoke", prefix, after=fields)
     return docs.KeyDocument.model_validate(key)
 
 
-def audit_page(access: Access, page: docs.AuditPage) -> docs.AuditDocument:
+def audit_page(access: AccessControl, page: docs.AuditPage) -> docs.AuditDocument:
     """Entries, newest first."""
     entries = access.audit.page(page.before, page.limit, page.act)
     following = entries[-1].seq if len(entries) == page.limit and entries[-1].seq > 1 else None
     return docs.AuditDocument(entries=tuple(map(docs.EntryDocument.model_validate, entries)), next=following)
 
 
-def audit_head(access: Access) -> docs.HeadDocument:
+def audit_head(access: AccessControl) -> docs.HeadDocument:
     """The end of the chain."""
     head = access.audit.head()
     return docs.HeadDocument(seq=head.seq, hash=head.hash, head=str(head))
 
 
-def verify_audit(access: Access, head: str | None) -> docs.VerdictDocument:
+def verify_audit(access: AccessControl, head: str | None) -> docs.VerdictDocument:
     """Whether the chain is what it was."""
     flaws = access.audit.verify(None if head is None else Head.parse(head))
     found = tuple(docs.FlawDocument.model_validate(flaw) for flaw in flaws)

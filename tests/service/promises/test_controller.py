@@ -9,10 +9,10 @@ from typing import Any
 
 from intent.models import FromNowWindow, ReconfigRule, RecurringWindow
 from selector.models import Workload
-from service.promises.agenda import Promised
-from service.promises.attainment import Sample
-from service.promises.decide import Past, Rules
-from service.promises.planner import Outlook
+from service.promises.agenda import ActiveGoal
+from service.promises.attainment import RequestSample
+from service.promises.decide import PastSwitch, Rules
+from service.promises.planner import PlannedSegment
 from tests.rows import rows
 from tests.service.promises.world import (
     DECLARED,
@@ -112,11 +112,11 @@ def test_what_was_planned_against_a_miss_to_come_is_planned_again_when_it_has_co
     """The closer look of a plan sees no miss where the quick one that foresees does."""
 
     class Closer(Capacities):
-        def outlook(self, *where: Any, workload: Workload | None = None, closely: bool = True) -> Outlook:
+        def outlook(self, *where: Any, workload: Workload | None = None, closely: bool = True) -> PlannedSegment:
             return super().outlook(*where, workload=workload and load(1.0), closely=closely)
 
     world = World(lambda _now: 2.3, GOALS[:1], speed={1: 3.0})
-    world.keeper.planner = Closer()
+    world.controller.planner = Closer()
     world.run(45)
     assert "(soon) is missed, and nothing better is known" in world.tick(5).decision.reason
     world.waits_s = [("", 2.5)] * 6
@@ -154,9 +154,7 @@ def test_no_measurements_no_change() -> None:
 
 
 def test_a_freeze_holds_until_it_ends() -> None:
-    freeze = Promised(
-        "intent-2", ReconfigRule("forbid", "for 10 h", window=FromNowWindow(duration_s=36_000)), MONDAY
-    )
+    freeze = ActiveGoal("intent-2", ReconfigRule("forbid", "for 10 h", window=FromNowWindow(duration_s=36_000)), MONDAY)
     world = World(declared, [*GOALS, freeze])
     world.run(12 * HOUR_S)
     ((at, _, _),) = world.switches
@@ -164,7 +162,7 @@ def test_a_freeze_holds_until_it_ends() -> None:
 
 
 def test_one_switch_a_day_is_one_switch_a_day() -> None:
-    limit = Promised("intent-2", ReconfigRule("limit", "once a day", 1, "1/day"), MONDAY)
+    limit = ActiveGoal("intent-2", ReconfigRule("limit", "once a day", 1, "1/day"), MONDAY)
     world = World(declared, [*GOALS, limit])
     world.run(5 * DAY_S, every_s=60)
     assert len(world.switches) >= 4
@@ -174,7 +172,7 @@ def test_one_switch_a_day_is_one_switch_a_day() -> None:
 def test_a_topology_that_is_slower_than_predicted_is_left_and_not_tried_again() -> None:
     """At night one device is to be enough, and is not: where it came from does better."""
     world = World(lambda now: 1.5 if now.hour < 9 else declared(now), GOALS, speed={1: 0.4}, runs=topology(2))
-    world.keeper.promise([always(TTFT), always(replace(UTIL, window="always", value=0.5))])
+    world.controller.promise([always(TTFT), always(replace(UTIL, window="always", value=0.5))])
     world.run(4 * HOUR_S)
     assert [switch[1:] for switch in world.switches] == [("window", ONE), ("roll_back", TWO)]
     assert world.switches[1][0] - world.switches[0][0] < timedelta(seconds=300)
@@ -291,19 +289,22 @@ def replace_rules(world: World, rules: Rules) -> World:
 def test_a_verdict_is_about_the_switch_that_was_made_not_about_one_given_up_since() -> None:
     world = World(declared, GOALS)
     world.run(9 * HOUR_S - 60)  # ready for peak, and on probation until it has begun
-    made = world.keeper.past[-1]
-    world.keeper.switched(
-        replace(made, is_done=False), world.keeper.enter(world.now, world.now_s), world.runs, world.seen(5)
+    made = world.controller.past[-1]
+    world.controller.switched(
+        replace(made, is_done=False),
+        world.controller.enter(world.now, world.now_s),
+        world.runs,
+        world.seen(5),
     )
     world.run(600)
-    assert [one.verdict for one in world.keeper.past] == ["recovered", None]
+    assert [one.verdict for one in world.controller.past] == ["recovered", None]
 
 
 def test_switches_for_earlier_promises_do_not_count_for_the_next() -> None:
     world = World(lambda _now: 1.5, GOALS[:1])
-    made = [Past(-600.0 + n, ONE, ONE, "window", is_done=True, verdict="recovered") for n in range(2)]
-    world.keeper.past += made
-    world.keeper.promise([always(replace(TTFT, value=0.9))], MONDAY)
+    made = [PastSwitch(-600.0 + n, ONE, ONE, "window", is_done=True, verdict="recovered") for n in range(2)]
+    world.controller.past += made
+    world.controller.promise([always(replace(TTFT, value=0.9))], MONDAY)
     world.run(60)
     assert [switch[1:] for switch in world.switches] == [("window", TWO)]
 
@@ -313,9 +314,12 @@ def test_who_came_in_the_standstill_of_a_switch_counts_in_its_verdict() -> None:
     for stopped_s in (None, 57.0):
         world = World(lambda _now: 0.2, GOALS[:1], rules=Rules(patience_s=HOUR_S))
         world.run(60)
-        segment, past = world.keeper.enter(world.now, 60.0), Past(60.0, TWO, ONE, "person", is_done=True)
-        world.keeper.switched(replace(past, stopped_s=stopped_s), segment, topology(2), world.seen(0))
-        world.samples += [Sample("ttft", "", 60.5, 3.0, arrived_s=57.5)] * 3
+        segment, past = (
+            world.controller.enter(world.now, 60.0),
+            PastSwitch(60.0, TWO, ONE, "person", is_done=True),
+        )
+        world.controller.switched(replace(past, stopped_s=stopped_s), segment, topology(2), world.seen(0))
+        world.samples += [RequestSample("ttft", "", 60.5, 3.0, arrived_s=57.5)] * 3
         world.run(120)
         verdicts += world.verdicts
     assert verdicts == ["recovered", "not_recovered"]

@@ -12,10 +12,10 @@ from runtime.kv.store import KvShape
 from runtime.models import Cluster, Gpu, Link, Node, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
-from runtime.torch_engine.messages import DriverConfig
+from runtime.torch_engine.messages import TorchDriverConfig
 from runtime.torch_engine.models import EngineSettings
-from runtime.torch_engine.worker.places import (
-    Place,
+from runtime.torch_engine.worker.backends import (
+    Backend,
     is_on_gpus,
     open_cpu,
     open_gpu,
@@ -25,9 +25,7 @@ from runtime.torch_engine.worker.places import (
 from tests.rows import rows
 
 KINDS = ("CPU", "CPU", "H200", "L40S")
-CLUSTER = Cluster(
-    (Node("a", tuple(Gpu(n, kind, 1 << 30) for n, kind in enumerate(KINDS)), Link("pcie", 1e9, 1e-5)),)
-)
+CLUSTER = Cluster((Node("a", tuple(Gpu(n, kind, 1 << 30) for n, kind in enumerate(KINDS)), Link("pcie", 1e9, 1e-5)),))
 
 
 def topology(text: str, precision: str = "fp32") -> Topology:
@@ -65,7 +63,7 @@ def test_freed_memory_goes_back_to_a_gpu_only(monkeypatch):
     on_a_cpu = open_cpu(0, KvShape(1, 1, 2, 4, 8, torch.float32))
     on_a_cpu.return_freed()
     assert emptied == []
-    Place(torch.device("cuda", 0), on_a_cpu.store).return_freed()
+    Backend(torch.device("cuda", 0), on_a_cpu.store).return_freed()
     assert emptied == ["cuda"]
 
 
@@ -89,7 +87,7 @@ def test_what_is_not_computed_here_is_refused_with_what_is(text, known):
 
 
 async def test_a_target_in_another_precision_than_what_runs_is_refused():
-    engine = TorchEngine(DriverConfig(Path(), topology("H200[2]:0-5", "bf16"), CLUSTER, EngineSettings()))
+    engine = TorchEngine(TorchDriverConfig(Path(), topology("H200[2]:0-5", "bf16"), CLUSTER, EngineSettings()))
     with pytest.raises(SwitchError, match="computes in bf16 on these devices until it is started anew"):
         await engine.prepare(topology("H200[2]:0-5", "fp16"))
 

@@ -22,7 +22,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Backend:
     """A rank's device and its KV memory."""
 
     device: torch.device
@@ -42,7 +42,10 @@ class Place:
             self.store.warm_up_copy()
 
     def clock_s(self) -> float:
-        """What copying takes from serving: CPU time where waiting for a core takes nothing from anybody, else wall time."""
+        """What copying takes from serving.
+
+        CPU time where waiting for a core takes nothing from anybody, else wall time.
+        """
         return time.thread_time() if isinstance(self.store, KvStore) else time.perf_counter()
 
     def use(self) -> None:
@@ -51,7 +54,10 @@ class Place:
             torch.cuda.set_device(self.device)
 
     def return_freed(self) -> None:
-        """Let others have the device memory of weights that are gone: torch keeps it, and KV and other ranks cannot use it."""
+        """Let others have the device memory of weights that are gone.
+
+        Torch keeps it, and KV and other ranks cannot use it.
+        """
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -61,17 +67,19 @@ class Place:
             self.store.wait()
 
 
-OpenPlace = Callable[[int, KvShape], Place]
+OpenPlace = Callable[[int, KvShape], Backend]
 """Makes the place of a worker, in its process, from its device's number on its host."""
 
 
-def open_cpu(_: int, shape: KvShape) -> Place:
+def open_cpu(_: int, shape: KvShape) -> Backend:
     """A core of the CPU."""
-    return Place(torch.device("cpu"), KvStore(shape))
+    return Backend(torch.device("cpu"), KvStore(shape))
 
 
-def open_gpu(index: int, shape: KvShape) -> Place:
-    """A GPU of this machine. Where the inventory has more devices than it, several ranks share one as processes.
+def open_gpu(index: int, shape: KvShape) -> Backend:
+    """A GPU of this machine.
+
+    Where the inventory has more devices than it, several ranks share one as processes.
 
     Raises:
         EngineStartError: there is none, or a package is missing.
@@ -83,7 +91,7 @@ def open_gpu(index: int, shape: KvShape) -> Place:
     number = index % torch.cuda.device_count()
     device = torch.device("cuda", number)
     torch.cuda.set_device(device)
-    return Place(device, ChunkedStore(shape, CudaMemory(number), device))
+    return Backend(device, ChunkedStore(shape, CudaMemory(number), device))
 
 
 PLACES: dict[str, OpenPlace] = {"cpu": open_cpu, "gpu": open_gpu}
@@ -109,9 +117,7 @@ def refuse_to_cross(now: Topology, target: Topology) -> None:
         TopologyError: naming the target.
     """
     if is_on_gpus(target) != is_on_gpus(now):
-        raise TopologyError(
-            f"requests cannot move between CPUs and GPUs, so not from {now.shape} to {target}"
-        )
+        raise TopologyError(f"requests cannot move between CPUs and GPUs, so not from {now.shape} to {target}")
 
 
 def precision_of(topology: Topology) -> str:

@@ -1,6 +1,8 @@
-"""Words that no goal took up: which of them may change a wish and are asked about, and which are set aside. Pure.
+"""Words that no goal took up.
 
-What may change a wish is a closed class, kept in ``weighty.yaml`` with its reasons. All other words are harmless: a person
+Which of them may change a wish and are asked about, and which are set aside. Pure.
+
+What may change a wish is a closed class, kept in ``risky.yaml`` with its reasons. All other words are harmless: a person
 sees them in the read-back.
 """
 
@@ -15,7 +17,7 @@ from intent.models import Goal, Objective, Placement, Priority, SetAside
 from intent.rules import lexicon
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
 from intent.rules.spelling import is_foreign
-from intent.rules.tokens import Token
+from intent.rules.tokens import TextToken
 from intent.tables import table
 from intent.times.spans import REST
 
@@ -43,7 +45,7 @@ _THROUGHPUTS = frozenset({"throughput_tok", "throughput_req", ANY_THROUGHPUT, "t
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Coverage:
     """What became of the parts of a text."""
 
     goals: tuple[Place, ...]
@@ -58,15 +60,15 @@ class Taken:
     """What gives the system orders, or was said and dealt with before."""
 
 
-def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Taken) -> list[Token]:
+def risky(text: str, tokens: Sequence[TextToken], goals: Sequence[Goal], taken: Coverage) -> list[TextToken]:
     """The words that no goal took up and that may change a wish, in order."""
-    found: dict[Place, Token] = {}
+    found: dict[Place, TextToken] = {}
     for start, end in _clauses(text):
         here = [place for place in taken.goals if overlaps((start, end), place)]
-        inside = [one for one in tokens if start <= one.start < end]
+        inside = [token for token in tokens if start <= token.start < end]
         near = _is_beside(text, (start, end), taken.goals)
         for token in chain(_meaning(text, inside, goals, here, near), _marks(text, (start, end), here)):
-            idle = token.value == "releases" and not any(one.kind in _RELEASED for one in inside)
+            idle = token.value == "releases" and not any(token.kind in _RELEASED for token in inside)
             if not idle and not _is_held(text, token, tokens, taken):
                 found.setdefault((token.start, token.end), token)
     for token in (*_within_goals(text, taken), *_turned(text, tokens, taken)):
@@ -74,8 +76,11 @@ def weighty(text: str, tokens: Sequence[Token], goals: Sequence[Goal], taken: Ta
     return [found[place] for place in sorted(found)]
 
 
-def loose(text: str, tokens: Sequence[Token], taken: Taken) -> list[Token]:
-    """The same of words around the goals, which a reader without a model cannot tell from a scope or a condition."""
+def unclear_scopes(text: str, tokens: Sequence[TextToken], taken: Coverage) -> list[TextToken]:
+    """Words around the goals that may be a scope or a condition.
+
+    A reader without a model cannot tell which.
+    """
     marks = chain.from_iterable(
         (
             *_around(text, clause, taken.goals),
@@ -87,13 +92,13 @@ def loose(text: str, tokens: Sequence[Token], taken: Taken) -> list[Token]:
     return [token for token in marks if not _is_held(text, token, tokens, taken)]
 
 
-def _is_held(text: str, token: Token, tokens: Sequence[Token], taken: Taken) -> bool:
+def _is_held(text: str, token: TextToken, tokens: Sequence[TextToken], taken: Coverage) -> bool:
     """Whether a goal takes up these words, or they stand where nothing is wished."""
     place = token.start, token.end
     taken_up = [*(taken.slots if token.kind in _HELD_BY_SLOTS else taken.held), *taken.slots]
-    told = () if token.value in _NEVER_TOLD else taken.told
+    reported = () if token.value in _NEVER_TOLD else taken.told
     stamps = [match.span() for match in _STAMP.finditer(text)]
-    if any(overlaps(place, other) for other in (*told, *taken.orders, *stamps)):
+    if any(overlaps(place, other) for other in (*reported, *taken.orders, *stamps)):
         return True
     if token.kind is Kind.LIMITING and _leads_to_held(text, token, tokens, taken_up):
         return True
@@ -101,33 +106,45 @@ def _is_held(text: str, token: Token, tokens: Sequence[Token], taken: Taken) -> 
     return any(covers(place, other) for other in taken_up)
 
 
-def _turned(text: str, tokens: Sequence[Token], taken: Taken) -> Iterator[Token]:
-    """A negation before a goal's evidence that turns the comparison in it round: ``don't keep TTFT under``."""
+def _turned(text: str, tokens: Sequence[TextToken], taken: Coverage) -> Iterator[TextToken]:
+    """A negation before a goal's evidence that turns the comparison in it round.
+
+    ``don't keep TTFT under``.
+    """
     for token in tokens:
         for start, _ in taken.goals:
             across = token.kind is Kind.COMPARISON and token.start < start < token.end
             turns = across and _TURN.search(fold(text[token.start : start]).text)
             if turns and not _CLAUSE_END.search(text, token.start, start):
-                yield Token(Kind.NEGATION, None, token.start, start)
+                yield TextToken(Kind.NEGATION, None, token.start, start)
 
 
-def set_aside(
-    text: str, taken: Taken, asked: Sequence[Token], say: Callable[[str], str] = str
+def ignored(
+    text: str, taken: Coverage, tokens: Sequence[TextToken], say: Callable[[str], str] = str
 ) -> tuple[SetAside, ...]:
-    """Whole clauses that no goal took up and nobody is asked about, with their places and why they are harmless."""
-    held = [*taken.goals, *taken.held, *taken.slots, *taken.orders, *((one.start, one.end) for one in asked)]
+    """Whole clauses that no goal took up and no question is about.
+
+    With their places and why.
+    """
+    held = [
+        *taken.goals,
+        *taken.held,
+        *taken.slots,
+        *taken.orders,
+        *((token.start, token.end) for token in tokens),
+    ]
     found = []
     for start, end in _clauses(text):
-        said = text[start:end].strip()
-        if not any(overlaps((start, end), place) for place in held) and _says_something(said):
-            first = text.index(said, start)
-            told = any(overlaps((start, end), place) for place in taken.told)
-            why = "aside_tells" if told else "aside_counts" if re.search(r"\d", said) else "aside_empty"
-            found.append(SetAside(said, first, first + len(said), say(why)))
+        words = text[start:end].strip()
+        if not any(overlaps((start, end), place) for place in held) and _says_something(words):
+            first = text.index(words, start)
+            reported = any(overlaps((start, end), place) for place in taken.told)
+            why = "aside_tells" if reported else "aside_counts" if re.search(r"\d", words) else "aside_empty"
+            found.append(SetAside(words, first, first + len(words), say(why)))
     return tuple(found)
 
 
-def taken_back(text: str) -> list[Token]:
+def taken_back(text: str) -> list[TextToken]:
     """The words of a text that withdraw something."""
     return list(_found(text, (0, len(text)), "taking back", _class()["anywhere"]["taking back"]))
 
@@ -137,9 +154,9 @@ def takes_back(text: str) -> bool:
     return any(_class()["anywhere"][name].search(fold(text).text) for name in ("taking back", "releases"))
 
 
-def _says_something(said: str) -> bool:
+def _says_something(text: str) -> bool:
     """More than a word between two goals: ``please``, ``and``."""
-    folded = fold(said).text
+    folded = fold(text).text
     return len(re.findall(r"[\u3400-\u9fff]", folded)) >= 4 or len(re.findall(r"[a-z0-9']+", folded)) >= 2
 
 
@@ -153,16 +170,18 @@ def _clauses(text: str) -> Iterator[Place]:
         yield start, len(text)
 
 
-def _leads_to_held(text: str, token: Token, tokens: Sequence[Token], held: Sequence[Place]) -> bool:
+def _leads_to_held(text: str, token: TextToken, tokens: Sequence[TextToken], held: Sequence[Place]) -> bool:
     """A preposition to something that a goal holds: ``for enterprise``, ``during the evening peak``."""
     place = token.start, token.end
-    around = [one for one in tokens if one.kind in _JOINTS and _within(place, (one.start, one.end))]
-    if any(one.kind is Kind.LIST or (one.start, one.end) != place for one in around):
+    around = [token for token in tokens if token.kind in _JOINTS and _within(place, (token.start, token.end))]
+    if any(token.kind is Kind.LIST or (token.start, token.end) != place for token in around):
         return True
     if token.value not in _LEADING:
         return False
     after = [
-        one for one in tokens if one.start >= token.start and one.kind not in {Kind.FILLER, Kind.AUDIENCE}
+        other_token
+        for other_token in tokens
+        if other_token.start >= token.start and other_token.kind not in {Kind.FILLER, Kind.AUDIENCE}
     ]
     while (
         after
@@ -190,50 +209,47 @@ _LEADING = frozenset({"scopes", "frequency and phase", "conditions"})
 """Parts of the class whose words may lead to a name or a time that a goal holds."""
 
 
-def _within(one: Place, other: Place) -> bool:
-    return other[0] <= one[0] and one[1] <= other[1]
+def _within(inner: Place, other: Place) -> bool:
+    return other[0] <= inner[0] and inner[1] <= other[1]
 
 
 # -- tokens with a meaning -------------------------------------------------------------------------
 
 
 def _meaning(
-    text: str, tokens: Sequence[Token], goals: Sequence[Goal], here: Sequence[Place], near: bool
-) -> Iterator[Token]:
+    text: str, tokens: Sequence[TextToken], goals: Sequence[Goal], here: Sequence[Place], near: bool
+) -> Iterator[TextToken]:
     """Amounts, metrics, names, times and, right at a goal, negations: those that no goal says.
 
     In another sentence than any goal (not ``near``) a time or a name among other words is part of a story; everywhere a
     number counts that does not count a thing without a meaning: ``nine languages``, ``INC-47``.
     """
-    strange = sum(one.kind is Kind.UNKNOWN and str(one.value)[:1].isalpha() for one in tokens)
+    strange = sum(token.kind is Kind.UNKNOWN and str(token.value)[:1].isalpha() for token in tokens)
     complains = any(
-        one.value in {"slow", "dear"} or lexicon.pattern("participle").fullmatch(str(one.value))
-        for one in tokens
-        if one.kind in {Kind.VAGUE, Kind.UNKNOWN}
+        token.value in {"slow", "dear"} or lexicon.pattern("participle").fullmatch(str(token.value))
+        for token in tokens
+        if token.kind in {Kind.VAGUE, Kind.UNKNOWN}
     )
     story = not here and (complains or strange > (_STORY if near else 0))
-    idle = not here and (strange > _STORY or not any(one.kind in _BOUNDING for one in tokens))
+    idle = not here and (strange > _STORY or not any(token.kind in _BOUNDING for token in tokens))
     for place, token in enumerate(tokens):
         before = tokens[place - 1] if place else None
-        after = next((one for one in tokens[place + 1 :] if one.value not in _ARTICLES), None)
+        after = next((word for word in tokens[place + 1 :] if word.value not in _ARTICLES), None)
         if token.kind is Kind.NEGATION:
-            gaps = [(one[0] - token.end, token.start - one[1]) for one in here]
+            gaps = [(span[0] - token.end, token.start - span[1]) for span in here]
             counts = any(-_AFTER <= ahead <= _BEFORE or 0 <= behind <= _AFTER for ahead, behind in gaps)
         elif token.kind is Kind.QUANTITY and token.value.unit is None:
             again = text[token.start - 1 : token.start] in {"(", "（"} and _is_said(token, goals)  # "six (6)"
-            told = not here and not near and strange > _STORY
-            counts = not (told or again or _counts_a_thing(text, before, token, after))
+            is_reported = not here and not near and strange > _STORY
+            counts = not (is_reported or again or _counts_a_thing(text, before, token, after))
         else:
-            said = text[token.start : token.end]
+            words = text[token.start : token.end]
             mute = (
                 (token.value in {REST, "always"} and token.kind is Kind.WINDOW and not here)
                 or (story and (_is_time(token) or token.kind in _NAMES))
                 or (idle and token.kind in {Kind.METRIC, Kind.FACTOR})
-                or (
-                    token.kind is Kind.COMPARISON
-                    and (here or said[0].isalpha() or not _bounds(before, after))
-                )
-                or (token.kind is Kind.STAT and not here and re.search(r"\d", said) is None)
+                or (token.kind is Kind.COMPARISON and (here or words[0].isalpha() or not _bounds(before, after)))
+                or (token.kind is Kind.STAT and not here and re.search(r"\d", words) is None)
             )
             counts = not mute and (
                 (token.kind in _MEANT and not _is_said(token, goals))
@@ -244,54 +260,54 @@ def _meaning(
             yield token
 
 
-def _bounds(before: Token | None, after: Token | None) -> bool:
+def _bounds(before: TextToken | None, after: TextToken | None) -> bool:
     """Whether a sign stands beside a metric or a number: no line of an e-mail."""
-    return any(one is not None and one.kind in {Kind.METRIC, Kind.QUANTITY} for one in (before, after))
+    return any(token is not None and token.kind in {Kind.METRIC, Kind.QUANTITY} for token in (before, after))
 
 
-def _is_misspelt(token: Token) -> bool:
+def _is_misspelt(token: TextToken) -> bool:
     """A slip for a limit or a time, or one that may stand for several things."""
     doubtful = token.kind in {Kind.UNKNOWN, Kind.LIMITING}
     return token.misspelt is not None and (doubtful or token.misspelt[1] in lexicon.times())
 
 
-def _strange(text: str, clause: Place, tokens: Sequence[Token], goals: Sequence[Place]) -> Iterator[Token]:
-    """Beside a goal, what is no English, a time that no window took, and a word right before a bare number that the goal took.
+def _strange(text: str, clause: Place, tokens: Sequence[TextToken], goals: Sequence[Place]) -> Iterator[TextToken]:
+    """Beside a goal: no English, a time that no window took, a word right before a number.
 
-    ``durng``; ``inthe evening``; ``lose two GPUs``.
+    ``durng``; ``inthe evening``; ``lose two GPUs``: the number is bare, and the goal took it.
     """
     here = [place for place in goals if overlaps(clause, place)]
-    inside = [one for one in tokens if here and clause[0] <= one.start < clause[1]]
+    inside = [token for token in tokens if here and clause[0] <= token.start < clause[1]]
     for word, after in zip_longest(inside, inside[1:]):
-        said = text[word.start : word.end]
+        given = text[word.start : word.end]
         held = after is not None and any(overlaps((word.end, after.end), place) for place in here)
         bare = held and after.kind is Kind.QUANTITY and after.value.unit is None
-        leads = (bare and said.isascii() and said.isalpha()) or (
-            held and after.kind is Kind.WINDOW and is_foreign(said.lower())
+        leads = (bare and given.isascii() and given.isalpha()) or (
+            held and after.kind is Kind.WINDOW and is_foreign(given.lower())
         )
-        if word.kind is Kind.UNKNOWN and (leads or is_foreign(said) or word.value in lexicon.times()):
+        if word.kind is Kind.UNKNOWN and (leads or is_foreign(given) or word.value in lexicon.times()):
             yield word
 
 
-def _counts_a_thing(text: str, before: Token | None, number: Token, after: Token | None) -> bool:
-    """``nine languages``, ``Q4``, ``one of them``, ``the two``, 一会儿: a number of nothing that a goal may have."""
-    said = text[number.start : number.end].lower()
-    if any(one is not None and one.kind in _BARE for one in (before, after)):
+def _counts_a_thing(text: str, before: TextToken | None, number: TextToken, after: TextToken | None) -> bool:
+    """``nine languages``, ``Q4``, ``one of them``, ``the two``, 一会儿.
+
+    A number of nothing that a goal may have.
+    """
+    word = text[number.start : number.end].lower()
+    if any(token is not None and token.kind in _BARE for token in (before, after)):
         return False
     named = before is None or before.kind in {Kind.UNKNOWN, Kind.FILLER}
     if re.match(r"[、)）]", text[number.end :]) or (named and _LABEL.search(text[: number.start])):
         return True
     noun = (
         after is not None
-        and (
-            after.kind in {Kind.UNKNOWN, Kind.AUDIENCE, Kind.TIMES}
-            or text[after.start : after.end].lower() == "them"
-        )
+        and (after.kind in {Kind.UNKNOWN, Kind.AUDIENCE, Kind.TIMES} or text[after.start : after.end].lower() == "them")
         and str(after.value or "x")[:1].isalpha()
-        and (said >= "\u3400" or 0 < after.start - number.end <= _ARTICLE)
-        and (said.isascii() or len(said) == 1)
+        and (word >= "\u3400" or 0 < after.start - number.end <= _ARTICLE)
+        and (word.isascii() or len(word) == 1)
     )
-    pronoun = said in {"one", "zero", "一"} or (before is not None and before.value in _DETERMINERS)
+    pronoun = word in {"one", "zero", "一"} or (before is not None and before.value in _DETERMINERS)
     return noun or pronoun
 
 
@@ -310,10 +326,8 @@ _RELEASED = frozenset(
 """One of which a clause has to have in which something is released."""
 
 
-def _is_time(token: Token) -> bool:
-    return token.kind in {Kind.WINDOW, Kind.BAD_TIME} or (
-        token.kind is Kind.QUANTITY and token.value.unit == "s"
-    )
+def _is_time(token: TextToken) -> bool:
+    return token.kind in {Kind.WINDOW, Kind.BAD_TIME} or (token.kind is Kind.QUANTITY and token.value.unit == "s")
 
 
 _BOUNDING = frozenset(
@@ -332,9 +346,9 @@ _HELD_BY_SLOTS = frozenset({Kind.QUANTITY, Kind.RANGE, Kind.TENANT, Kind.MODEL, 
 """What counts even inside the evidence of a goal, if none of its slots has it."""
 
 
-def _is_said(token: Token, goals: Sequence[Goal]) -> bool:
+def _is_said(token: TextToken, goals: Sequence[Goal]) -> bool:
     """Whether some goal says the same."""
-    said = set(chain.from_iterable(_sayings(goal) for goal in goals))
+    stated = set(chain.from_iterable(_sayings(goal) for goal in goals))
     if token.kind is Kind.QUANTITY:
         return any(getattr(goal, "value", None) == token.value.value for goal in goals)
     if token.kind is Kind.RANGE:
@@ -342,8 +356,8 @@ def _is_said(token: Token, goals: Sequence[Goal]) -> bool:
     if token.kind is Kind.WINDOW:
         return any(goal.window == token.value for goal in goals)
     if token.kind is Kind.METRIC:
-        return bool(said & _alike(str(token.value)))
-    return token.value == EVERYONE or token.value in said
+        return bool(stated & _alike(str(token.value)))
+    return token.value == EVERYONE or token.value in stated
 
 
 def _alike(metric: str) -> frozenset[str]:
@@ -358,9 +372,7 @@ def _sayings(goal: Goal) -> Iterator[object]:
         yield getattr(goal, slot, None)
     for side in _named_sides(goal):
         yield (side or "").removeprefix("tenant:")
-        yield {"quality": "quality_loss", "latency": ANY_LATENCY, "throughput": ANY_THROUGHPUT}.get(
-            side or "", side
-        )
+        yield {"quality": "quality_loss", "latency": ANY_LATENCY, "throughput": ANY_THROUGHPUT}.get(side or "", side)
     if isinstance(goal, Objective) and goal.metric in _LATENCIES:
         yield ANY_LATENCY
 
@@ -379,11 +391,11 @@ def _class() -> Mapping[str, Mapping[str, re.Pattern[str]]]:
     """Where a word counts to the patterns of each part of the class."""
     return {
         where: {name: re.compile("|".join(part["words"]), re.ASCII) for name, part in parts.items()}
-        for where, parts in table(__package__, "weighty").items()
+        for where, parts in table(__package__, "risky").items()
     }
 
 
-def _marks(text: str, clause: Place, here: Sequence[Place]) -> Iterator[Token]:
+def _marks(text: str, clause: Place, here: Sequence[Place]) -> Iterator[TextToken]:
     """The words of the class in a clause; some count only where a goal stands in it."""
     for name, pattern in [
         *_class()["anywhere"].items(),
@@ -394,21 +406,21 @@ def _marks(text: str, clause: Place, here: Sequence[Place]) -> Iterator[Token]:
                 yield token
 
 
-def _trailing(text: str, clause: Place, tokens: Sequence[Token], goals: Sequence[Place]) -> Iterator[Token]:
-    """What a clause behind a goal begins with, if it has a meaning, and the words of the class right behind that.
+def _trailing(text: str, clause: Place, tokens: Sequence[TextToken], goals: Sequence[Place]) -> Iterator[TextToken]:
+    """The meaning that a clause behind a goal begins with, and the risky words right behind it.
 
     Such a clause belongs to the goal: ``..., 8pm to 8am once it is done``, ``..., minimum for gold users``.
     """
-    inside = [one for one in tokens if clause[0] <= one.start < clause[1]]
+    inside = [token for token in tokens if clause[0] <= token.start < clause[1]]
     here = any(overlaps(clause, place) for place in goals)
     if here or not inside or not _is_beside(text, clause, goals):
         return
-    yield from (one for one in inside if one.kind is Kind.MODEL and one.value is None)
+    yield from (token for token in inside if token.kind is Kind.MODEL and token.value is None)
     behind = [place for place in goals if place[1] <= clause[0]]
     begin = [
-        one
-        for one in takewhile(lambda one: one.kind is not Kind.UNKNOWN, inside)
-        if one.kind not in {Kind.FILLER, Kind.JOIN}
+        token
+        for token in takewhile(lambda token: token.kind is not Kind.UNKNOWN, inside)
+        if token.kind not in {Kind.FILLER, Kind.JOIN}
     ]
     if begin and begin[0].kind is Kind.RECONFIG:
         yield begin[0]
@@ -416,14 +428,14 @@ def _trailing(text: str, clause: Place, tokens: Sequence[Token], goals: Sequence
         yield from _belonging(text, clause, begin)
 
 
-def _belonging(text: str, clause: Place, begin: Sequence[Token]) -> Iterator[Token]:
+def _belonging(text: str, clause: Place, begin: Sequence[TextToken]) -> Iterator[TextToken]:
     """Of a clause that begins with words that have a meaning."""
     first = begin[0]
     if first.kind in _SCOPING and first.value != "always":
         yield first
     if first.kind in _BELONGING:
-        read = [(clause[0], one.end) for one in begin if one.kind in _BELONGING]
-        yield from (one for one in _marks(text, clause, read) if one.start >= first.end)
+        read = [(clause[0], token.end) for token in begin if token.kind in _BELONGING]
+        yield from (mark for mark in _marks(text, clause, read) if mark.start >= first.end)
 
 
 _SCOPING = frozenset({Kind.WINDOW, Kind.TENANT, Kind.MODEL})
@@ -433,8 +445,8 @@ _BELONGING = _SCOPING | frozenset(
 )  # fmt: skip
 
 
-def _around(text: str, clause: Place, goals: Sequence[Place]) -> Iterator[Token]:
-    """The words of the class right before a goal, or in a clause that is nothing else and stands in the same sentence."""
+def _around(text: str, clause: Place, goals: Sequence[Place]) -> Iterator[TextToken]:
+    """Risky words right before a goal, or alone in a clause of the same sentence."""
     here = [place for place in goals if overlaps(clause, place)]
     for start, _ in here:
         for name, pattern in _class()["right before a goal"].items():
@@ -445,11 +457,11 @@ def _around(text: str, clause: Place, goals: Sequence[Place]) -> Iterator[Token]
             yield from _found(text, (first, clause[1]), name, pattern)
 
 
-def _found(text: str, place: Place, name: str, pattern: re.Pattern[str]) -> Iterator[Token]:
+def _found(text: str, place: Place, name: str, pattern: re.Pattern[str]) -> Iterator[TextToken]:
     folded = fold(text[slice(*place)])
     for match in pattern.finditer(folded.text):
         first, last = folded.span(*match.span())
-        yield Token(Kind.LIMITING, name, place[0] + first, place[0] + last)
+        yield TextToken(Kind.LIMITING, name, place[0] + first, place[0] + last)
 
 
 def _is_beside(text: str, clause: Place, goals: Sequence[Place]) -> bool:
@@ -466,8 +478,11 @@ def _are_beside(text: str, end: int, start: int) -> bool:
 _SENTENCE_END = re.compile(r"[!?。！？\u2600-\u27bf\U0001f000-\U0001faff]|(?<![:：])\n(?!\s*[-*•])|\.(?!\d)")
 
 
-def _counts(text: str, token: Token, clause: Place, here: Sequence[Place]) -> bool:
-    """Whether a scope belongs to a goal: it follows it, or opens its clause in a few words; and no courtesy's ``if``."""
+def _counts(text: str, token: TextToken, clause: Place, here: Sequence[Place]) -> bool:
+    """Whether a scope belongs to a goal: it follows it, or opens its clause in a few words.
+
+    And no courtesy's ``if``.
+    """
     if token.value == "conditions":
         wished = any(place[0] < token.start for place in here)  # "int8 is fine if traffic doubles"
         return wished or _COURTESY.search(fold(text[clause[0] : token.start]).text) is None
@@ -478,11 +493,11 @@ def _counts(text: str, token: Token, clause: Place, here: Sequence[Place]) -> bo
     if preposition and any(0 <= place[0] - token.end <= _ARTICLE for place in here):
         return False  # "with TP 4": what it is about is a goal
     between = [text[token.end : place[0]] for place in here if place[0] >= token.end]
-    opens = not text[clause[0] : token.start].strip() and any(len(one.split()) <= _PHRASE for one in between)
+    opens = not text[clause[0] : token.start].strip() and any(len(phrase.split()) <= _PHRASE for phrase in between)
     return follows or opens
 
 
-def _within_goals(text: str, taken: Taken) -> Iterable[Token]:
+def _within_goals(text: str, taken: Coverage) -> Iterable[TextToken]:
     """Words that no slot of a goal can hold, inside its own evidence."""
     for start, end in taken.goals:
         folded = fold(text[start:end])
@@ -491,4 +506,4 @@ def _within_goals(text: str, taken: Taken) -> Iterable[Token]:
                 first, last = folded.span(*match.span())
                 place = start + first, start + last
                 if not any(overlaps(place, slot) for slot in taken.slots):
-                    yield Token(Kind.LIMITING, name, *place)
+                    yield TextToken(Kind.LIMITING, name, *place)

@@ -21,20 +21,20 @@ from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
 from service.access.caller import CONTROLLER, RECOVERY
-from service.access.office import Access, Acts
 from service.access.policy import Applied
+from service.access.wiring import AccessControl, Acts
 from service.errors import RefusedError, ServiceError, StoreError
 from service.events import EventBus
-from service.promises import cases, people
+from service.promises import handlers, people
 from service.promises.active import Active
 from service.promises.agenda import Segment
 from service.promises.attainment import Tally, counted, needed
-from service.promises.book import Goalpost
-from service.promises.decide import Decision, Past
+from service.promises.book import GoalKey
+from service.promises.controller import LoopOutput, PromiseController
+from service.promises.decide import Decision, PastSwitch
 from service.promises.forms import goal_document
-from service.promises.keeper import Found, Keeper
 from service.promises.loads import tenant_loads
-from service.promises.watch import Observation, Seen, Watch
+from service.promises.watch import LoopInput, Observation, Watch
 from service.serving import Serving
 from service.store import Store
 
@@ -47,17 +47,17 @@ BOOKED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class LoopContext:
     """What a loop works with."""
 
     serving: Serving
     watch: Watch
-    keeper: Keeper
+    controller: PromiseController
     active: Active
     store: Store
-    access: Access
+    access: AccessControl
     events: EventBus
-    place: targets.Place
+    place: targets.ModelContext
     """As it was at the start; its situation is asked for anew."""
 
     @property
@@ -86,22 +86,22 @@ class _Begun:
     plan_id: str
 
 
-class Runner:
+class ControlLoop:
     """Keeps the promises of one model. Use as an async context manager."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: LoopContext) -> None:
         self._parts = parts
-        self._rules = parts.keeper.rules
+        self._rules = parts.controller.rules
         self._begun: deque[_Begun] = deque(maxlen=16)
         self._endings = deque[docs.OperationDocument]()
         """Switches that ended and are not taken note of yet."""
         self._unwritten = deque[docs.OutcomeDocument]()
         """Verdicts that are not written yet."""
-        self._counts: Counter[tuple[Goalpost, str]] = Counter()
+        self._counts: Counter[tuple[GoalKey, str]] = Counter()
         self._counting = threading.Lock()
         self._booked_s = self._load_s = time.monotonic()
         self._known = -1
-        self._last: Seen | None = None
+        self._last: LoopInput | None = None
         self._outcome: docs.OutcomeDocument | None = None
         self._waked = asyncio.Event()
         self.decision = docs.DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
@@ -145,13 +145,9 @@ class Runner:
         """One look, and what follows from it."""
         parts = self._parts
         router = parts.serving.router
-        observed = parts.watch.look(
-            self._rules.lookback_s, router.waits_s, router.num_streams, router.counts.accepted
-        )
+        observed = parts.watch.look(self._rules.lookback_s, router.waits_s, router.num_streams, router.counts.accepted)
         if router.lost is not None and self._last is not None:
-            observed = replace(
-                observed, at_s=self._last.observed.at_s
-            )  # an engine that is gone measures nothing
+            observed = replace(observed, at_s=self._last.observed.at_s)  # an engine that is gone measures nothing
         await self._ended()
         await self._keep_load()
         seen, found = await asyncio.to_thread(self._look, observed)
@@ -159,20 +155,20 @@ class Runner:
         decision = await self._acted(found) if found.decision.kind == "switch" else found.decision
         self._tell(decision)
 
-    def _look(self, observed: Observation) -> tuple[Seen, Found]:
+    def _look(self, observed: Observation) -> tuple[LoopInput, LoopOutput]:
         """Blocks: it reads the store, and may have to plan."""
         parts, now, now_s = self._parts, datetime.now(UTC), time.monotonic()
-        for ended in cases.expire(parts.active, parts.acts, parts.store, now):
+        for ended in handlers.expire(parts.active, parts.acts, parts.store, now):
             self._publish("promise", ended)
         if self._known != parts.active.version:
             self._known = parts.active.version
-            newest_s = max((one.activated_s for one in parts.active.promises), default=None)
+            newest_s = max((promise.activated_s for promise in parts.active.promises), default=None)
             activated = None if newest_s is None else datetime.fromtimestamp(newest_s, UTC)
-            parts.keeper.promise(parts.active.promised, activated)
+            parts.controller.promise(parts.active.promised, activated)
         situation = parts.serving.situation()
         assert situation.topology is not None, "a service runs something"
         self._heed(now, now_s)
-        seen = Seen(
+        seen = LoopInput(
             now=now,
             now_s=now_s,
             runs=situation.topology,
@@ -182,30 +178,35 @@ class Runner:
             is_switching=parts.serving.operation is not None,
             is_paused=parts.active.control.paused,
             override=people.in_words(parts.active.pin(now) or self.override),
-            refused={one.target: people.no_in_words(one) for one in self.refusals},
+            refused={refusal.target: people.no_in_words(refusal) for refusal in self.refusals},
         )
-        found = parts.keeper.look(seen)
+        found = parts.controller.look(seen)
         self._note(found)
         return seen, found
 
     # -- what is written ------------------------------------------------------------------------------
 
-    def _note(self, found: Found) -> None:
+    def _note(self, found: LoopOutput) -> None:
         """Count what was met, and keep a verdict."""
-        for one in found.counted:
-            what = counted(one.goal)
+        for goal_count in found.counted:
+            what = counted(goal_count.goal)
             assert what is not None, "it was counted"
-            document = goal_document(one.promised)
-            goal = Goalpost(
-                self._parts.model, document.intent_id, document.words, document.window, what, needed(one.goal)
+            document = goal_document(goal_count.promised)
+            goal = GoalKey(
+                self._parts.model,
+                document.intent_id,
+                document.words,
+                document.window,
+                what,
+                needed(goal_count.goal),
             )
             with self._counting:
-                self._counts[goal, "met"] += one.tally.met
-                self._counts[goal, "total"] += one.tally.total
+                self._counts[goal, "met"] += goal_count.tally.met
+                self._counts[goal, "total"] += goal_count.tally.total
         if found.judgement and self._outcome:
             why = "; ".join(filter(None, (self._outcome.why, found.judgement.why)))
-            said = {"verdict": found.judgement.verdict, "why": why}
-            self._outcome = self._outcome.model_copy(update=said)
+            facts = {"verdict": found.judgement.verdict, "why": why}
+            self._outcome = self._outcome.model_copy(update=facts)
             self._unwritten.append(self._outcome)
         while self._unwritten:  # what cannot be written is tried again at the next look
             self._parts.active.book.keep_outcome(self._unwritten[0])
@@ -214,7 +215,10 @@ class Runner:
             self.book()
 
     async def _keep_load(self) -> None:
-        """Keep what was asked since the last time, when some minutes are over; what cannot be written is part of the next."""
+        """Keep what was asked since the last time, when some minutes are over.
+
+        What cannot be written is part of the next.
+        """
         now_s = time.monotonic()
         seconds = now_s - self._load_s
         if seconds < LOAD_S:
@@ -242,7 +246,7 @@ class Runner:
         """Publish a decision that is another than the last."""
         begun = self._begun[-1] if self._begun else None
         is_same_wish = begun is not None and begun.decision.target == decision.target
-        said = docs.DecisionDocument(
+        document = docs.DecisionDocument(
             model=self._parts.model,
             kind=decision.kind,
             reason=decision.reason,
@@ -252,15 +256,15 @@ class Runner:
             at_s=time.time(),
         )
         before = self.decision
-        self.decision = said
-        if (said.kind, said.cause, said.target, said.plan_id) != (
+        self.decision = document
+        if (document.kind, document.cause, document.target, document.plan_id) != (
             before.kind,
             before.cause,
             before.target,
             before.plan_id,
         ):
-            log.info("%s: %s: %s", said.model, said.kind, said.reason)
-            self._publish("decision", said)
+            log.info("%s: %s: %s", document.model, document.kind, document.reason)
+            self._publish("decision", document)
 
     # -- switches that ended --------------------------------------------------------------------------
 
@@ -273,10 +277,10 @@ class Runner:
 
     def _take(self, operation: docs.OperationDocument) -> None:
         parts, last = self._parts, self._last
-        begun = next((one for one in self._begun if one.plan_id == operation.plan_id), None)
+        begun = next((begun for begun in self._begun if begun.plan_id == operation.plan_id), None)
         others: docs.Cause = "recovery" if operation.applied_by == RECOVERY.name else "person"
         cause = begun.decision.cause if begun and begun.decision.cause else others
-        past = Past(
+        past = PastSwitch(
             ended_s=time.monotonic() - max(0.0, time.time() - operation.phases[-1].at),
             source=operation.source or "",
             target=operation.target or "",
@@ -290,20 +294,20 @@ class Runner:
         outcome = self._outcome_of(operation, past, begun.decision.reason if begun else why)
         parts.active.book.keep_outcome(outcome)
         if last is None:
-            parts.keeper.past.append(past)
+            parts.controller.past.append(past)
             return
-        segment = begun.segment if begun else parts.keeper.enter(last.now, last.now_s)
-        parts.keeper.switched(past, segment, last.runs, last)
+        segment = begun.segment if begun else parts.controller.enter(last.now, last.now_s)
+        parts.controller.switched(past, segment, last.runs, last)
         if past.is_done:
             self._outcome = outcome
 
-    def _outcome_of(self, operation: docs.OperationDocument, past: Past, reason: str) -> docs.OutcomeDocument:
+    def _outcome_of(self, operation: docs.OperationDocument, past: PastSwitch, reason: str) -> docs.OutcomeDocument:
         report: CutoverReport | None = operation.result
         stop_ms = sum(asdict(report.timings).values()) if report else None
         bounds = [
-            one.goal.value * 1000
-            for one in self._parts.active.in_force(datetime.now(UTC))
-            if isinstance(one.goal, Objective) and one.goal.metric == "reconfig_pause" and one.goal.value
+            goal.goal.value * 1000
+            for goal in self._parts.active.in_force(datetime.now(UTC))
+            if isinstance(goal.goal, Objective) and goal.goal.metric == "reconfig_pause" and goal.goal.value
         ]
         bound_ms = min(bounds, default=None)
         broken = stop_ms is not None and bound_ms is not None and stop_ms > bound_ms
@@ -325,18 +329,18 @@ class Runner:
     def _remember(self) -> None:
         """What an earlier process did lately; its switches keep the clock of now."""
         now_s, wall_s = time.monotonic(), time.time()
-        for one in self._parts.active.book.outcomes(wall_s - 86_400):
-            if one.model == self._parts.model:
-                ago_s = max(0.0, wall_s - one.at_s)
-                past = Past(
+        for outcome in self._parts.active.book.outcomes(wall_s - 86_400):
+            if outcome.model == self._parts.model:
+                ago_s = max(0.0, wall_s - outcome.at_s)
+                past = PastSwitch(
                     now_s - ago_s,
-                    one.source,
-                    one.target,
-                    one.cause,
-                    one.ended == "done",
-                    one.verdict or "unknown",
+                    outcome.source,
+                    outcome.target,
+                    outcome.cause,
+                    outcome.ended == "done",
+                    outcome.verdict or "unknown",
                 )
-                self._parts.keeper.past.append(past)
+                self._parts.controller.past.append(past)
 
     def _heed(self, now: datetime, now_s: float) -> None:
         """Take note of what people did beside what is promised."""
@@ -344,11 +348,11 @@ class Runner:
         self.override, self.refusals = None, ()
         if not parts.active.promised:
             return
-        segment = parts.keeper.enter(now, now_s)
+        segment = parts.controller.enter(now, now_s)
         term = people.Term(
             now_s=now.timestamp(),
-            began_s=now.timestamp() - (now_s - parts.keeper.began_s),
-            ends_s=None if parts.keeper.is_last(segment) else segment.ends.timestamp(),
+            began_s=now.timestamp() - (now_s - parts.controller.began_s),
+            ends_s=None if parts.controller.is_last(segment) else segment.ends.timestamp(),
             resumed_s=parts.active.control.resumed_s,
         )
         self.override = parts.people.override(term)
@@ -356,7 +360,7 @@ class Runner:
 
     # -- what is done ---------------------------------------------------------------------------------
 
-    async def _acted(self, found: Found) -> Decision:
+    async def _acted(self, found: LoopOutput) -> Decision:
         """Switch where mode and policy allow it, else have the plan wait for a person; says what came of it."""
         mode = self._parts.active.control.mode
         decision = found.decision
@@ -390,12 +394,12 @@ class Runner:
         seen = {**given.acknowledged, docs.Code.OUTSIDE_WINDOW.value: CONTROLLER.name}
         return replace(given, acknowledged=seen)
 
-    def _kept(self, found: Found) -> docs.PlanDocument | None:
+    def _kept(self, found: LoopOutput) -> docs.PlanDocument | None:
         """The plan of a decision, kept; the one that waits already where it is for the same."""
         decision, generation = found.decision, self._parts.serving.situation().generation
-        for one in self._begun:
-            same = (one.decision.target, one.decision.cause) == (decision.target, decision.cause)
-            saved = self._parts.store.plan(one.plan_id) if same else None
+        for begun in self._begun:
+            same = (begun.decision.target, begun.decision.cause) == (decision.target, decision.cause)
+            saved = self._parts.store.plan(begun.plan_id) if same else None
             if saved and saved[1] is None and saved[0].generation == generation:
                 return saved[0]
         made = self._made(found)
@@ -404,13 +408,13 @@ class Runner:
         intent, plan = made
         with self._parts.store.transaction():
             self._parts.store.save_plan(intent, plan, CONTROLLER.name)
-            intents = list[JsonValue](dict.fromkeys(one.intent_id for one in found.segment.promised))
-            said: docs.Json = {"topology": plan.target.text, "cause": decision.cause, "intents": intents}
-            self._parts.acts.note("plan.create", plan.id, after=said)
+            intents = list[JsonValue](dict.fromkeys(goal.intent_id for goal in found.segment.promised))
+            fields: docs.Json = {"topology": plan.target.text, "cause": decision.cause, "intents": intents}
+            self._parts.acts.note("plan.create", plan.id, after=fields)
         self._begun.append(_Begun(decision, found.segment, plan.id))
         return plan
 
-    def _made(self, found: Found) -> tuple[Intent, docs.PlanDocument] | None:
+    def _made(self, found: LoopOutput) -> tuple[Intent, docs.PlanDocument] | None:
         """The plan of a decision, and the intent that it serves."""
         if found.plan is None:
             return self._back(found.decision)
@@ -452,5 +456,5 @@ def _load_words(load: Workload | None) -> tuple[str, ...]:
     if load is None:
         return ()
     lengths = f"{load.input_tokens} + {load.output_tokens} tokens"
-    said = f"{load.rate_rps:g} requests/s of {lengths}, {load.concurrency} at once"
-    return (f"for the load that is measured, not the declared one: {said}",)
+    words = f"{load.rate_rps:g} requests/s of {lengths}, {load.concurrency} at once"
+    return (f"for the load that is measured, not the declared one: {words}",)

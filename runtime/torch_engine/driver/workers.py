@@ -20,7 +20,7 @@ from runtime.process.channel import encode
 from runtime.process.launcher import Incarnation, Launcher, Process, Program
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Span
-from runtime.torch_engine.wishes import Wish
+from runtime.torch_engine.sampling_tasks import SamplingTask
 from runtime.torch_engine.worker.distributed import DistributedRanks
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SharedRanks
 from runtime.torch_engine.worker.shard import ShardSpec
@@ -59,7 +59,7 @@ class _Worker:
     calls: wire.Calls = field(default_factory=wire.Calls)
 
 
-class Crew:
+class Workers:
     """Workers by device index."""
 
     def __init__(
@@ -69,7 +69,11 @@ class Crew:
         on_event: Callable[[int, Any], None],
         on_lost: Callable[[int, str], None],
     ) -> None:
-        """``on_event`` gets what is no answer to an order, ``on_lost`` the device of a worker that is gone, and how."""
+        """Take who hears of events and of lost workers.
+
+        ``on_event`` gets what is no answer to an order, ``on_lost`` the device of a worker that is gone, and
+        how.
+        """
         self._launcher, self._config = launcher, config
         self._on_event, self._on_lost = on_event, on_lost
         self._workers: dict[int, _Worker] = {}
@@ -90,7 +94,7 @@ class Crew:
         """The run of every block of a slab."""
         return ((0, self._config.shape.num_blocks),)
 
-    async def muster(self, devices: Iterable[int]) -> None:
+    async def ensure(self, devices: Iterable[int]) -> None:
         """Start what is missing and wait until each has greeted."""
         wanted = list(devices)
         for device in wanted:
@@ -137,7 +141,9 @@ class Crew:
         return done
 
     def turn(self, now_s: float, patience_s: float, greeting_s: float) -> None:
-        """End workers that have been silent for ``patience_s`` of the awake clock while an answer is awaited; ask quiet ones.
+        """End workers that have been silent for ``patience_s`` of the awake clock while an answer is awaited.
+
+        Ask quiet ones.
 
         A new one may take ``greeting_s`` to open its device.
         """
@@ -154,10 +160,10 @@ class Crew:
                 name = type(first.command).__name__
                 self.lose(device, f"did not answer {name} for {silent_s:.0f} s and was ended")
 
-    async def give_back(
-        self, device: int, pieces: Iterable[Piece], runs: Iterable[tuple[int, int]]
-    ) -> list[Slice]:
-        """Have a worker give memory back to the system, slice by slice beside its steps, or between them on a GPU.
+    async def give_back(self, device: int, pieces: Iterable[Piece], runs: Iterable[tuple[int, int]]) -> list[Slice]:
+        """Have a worker give memory back to the system.
+
+        Slice by slice beside its steps, or between them on a GPU.
 
         Raises:
             WorkerLostError: the worker is or gets lost; its memory went with it.
@@ -173,7 +179,9 @@ class Crew:
         return self._config.gains
 
     async def gain(self, wanted: Mapping[int, Iterable[Piece]], runs: Iterable[tuple[int, int]]) -> None:
-        """Have workers hold these pieces of these blocks, slice by slice beside their steps, or between them on a GPU.
+        """Have workers hold these pieces of these blocks.
+
+        Slice by slice beside their steps, or between them on a GPU.
 
         Raises:
             WorkerLostError: a worker is or gets lost.
@@ -181,8 +189,7 @@ class Crew:
         """
         every = tuple(runs)
         orders = [
-            self._in_slices(device, messages.Gain, (tuple(sorted(pieces)), every))
-            for device, pieces in wanted.items()
+            self._in_slices(device, messages.Gain, (tuple(sorted(pieces)), every)) for device, pieces in wanted.items()
         ]
         await asyncio.gather(*orders)
 
@@ -200,13 +207,11 @@ class Crew:
     async def _have_closed(self, device: int) -> None:
         """No peer has this worker's memory open when this returns, nor opens again what nobody copies from."""
         others = [other for other in self._workers if other != device]
-        await asyncio.gather(
-            *(self.order(other, messages.Forget()) for other in others), return_exceptions=True
-        )
+        await asyncio.gather(*(self.order(other, messages.Forget()) for other in others), return_exceptions=True)
 
     def end(self) -> None:
         """Kill every worker and wait for it."""
-        ended = [self._bury(device) for device in list(self._workers)]
+        ended = [self._reap(device) for device in list(self._workers)]
         for worker in ended:
             worker.process.join(_REAP_S)
 
@@ -236,7 +241,7 @@ class Crew:
             case messages.Unable(detail):
                 unable = SwitchError(Reason.LOAD_FAILED, f"device {device} cannot be used: {detail}")
                 unable.device, unable.is_broken = device, names_device(detail)
-                self._bury(device).greeting.set_exception(unable)
+                self._reap(device).greeting.set_exception(unable)
             case wire.Reply():
                 worker.calls.settle(message)
             case _:
@@ -244,25 +249,23 @@ class Crew:
 
     def lose(self, device: int, how: str) -> None:
         """A worker died, or hangs and is ended: whoever waits for it hears of it."""
-        worker, lost = self._bury(device), WorkerLostError(device, how)
+        worker, lost = self._reap(device), WorkerLostError(device, how)
         worker.calls.fail(lost)
         if not worker.greeting.done():
             worker.greeting.set_exception(lost)
             worker.greeting.exception()  # whoever waits hears of it; nobody has to
         self._on_lost(device, how)
 
-    def _bury(self, device: int) -> _Worker:
+    def _reap(self, device: int) -> _Worker:
         worker = self._workers.pop(device)
         worker.process.end()
         return worker
 
 
-class Lineup:
-    """One topology on the crew. ``generation`` names it to the workers."""
+class Ranks:
+    """One topology on the workers. ``generation`` names it to the workers."""
 
-    def __init__(
-        self, generation: int, topology: Topology, model: ModelSpec, settings: EngineSettings
-    ) -> None:
+    def __init__(self, generation: int, topology: Topology, model: ModelSpec, settings: EngineSettings) -> None:
         self.generation, self.topology, self._model = generation, topology, model
         self._tp_sizes, self._load_after_s = (
             tuple(stage.tp_size for stage in topology.stages),
@@ -293,50 +296,56 @@ class Lineup:
             self.heard_s = now_s
         return now_s - self.heard_s > patience_s
 
-    async def load(self, crew: Crew) -> None:
-        """Give every worker its role and wait until each has loaded and warmed up alone. A standby has all that."""
+    async def load(self, workers: Workers) -> None:
+        """Give every worker its role and wait until each has loaded and warmed up alone.
+
+        A standby has all that.
+        """
         if not self._loaded.done():
-            await self._give_roles(crew, lambda layers: layers)
+            await self._give_roles(workers, lambda layers: layers)
         await self._loaded
 
-    async def enlist(self, crew: Crew) -> None:
+    async def load_without_weights(self, workers: Workers) -> None:
         """The same without weights: they come layer by layer."""
-        await self._give_roles(crew, lambda layers: LayerRange(layers.start, layers.start))
+        await self._give_roles(workers, lambda layers: LayerRange(layers.start, layers.start))
         await self._loaded
 
-    async def _give_roles(self, crew: Crew, loading: Callable[[LayerRange], LayerRange]) -> None:
-        await crew.muster(self.topology.devices)
-        self._workers = {device: crew.incarnations[device] for device in self.topology.devices}
-        last, self._asked, ranks = self.topology.pp_size - 1, True, self._ranks(crew)
+    async def _give_roles(self, workers: Workers, loading: Callable[[LayerRange], LayerRange]) -> None:
+        await workers.ensure(self.topology.devices)
+        self._workers = {device: workers.incarnations[device] for device in self.topology.devices}
+        last, self._asked, ranks = self.topology.pp_size - 1, True, self._ranks(workers)
         for number, stage in enumerate(self.topology.stages):
             for rank, device in enumerate(stage.devices):
                 shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
-                order = messages.Load(self.generation, shard, loading(stage.layers), number, ranks)
-                crew.broadcast([device], order)
+                order = messages.LoadShard(self.generation, shard, loading(stage.layers), number, ranks)
+                workers.broadcast([device], order)
 
-    def _ranks(self, crew: Crew) -> SharedRanks | DistributedRanks:
+    def _ranks(self, workers: Workers) -> SharedRanks | DistributedRanks:
         if self._memory:
             return self._memory.ranks
-        rendezvous = crew.hello(self.topology.devices[0]).rendezvous
+        rendezvous = workers.hello(self.topology.devices[0]).rendezvous
         assert rendezvous, "workers whose ranks share no memory open a store"
         return DistributedRanks(*rendezvous, str(self.generation), self._tp_sizes, self._load_after_s)
 
-    def could_block(self, serving: "Lineup") -> bool:
-        """A step of it that does not end could keep workers that serve from their own, for as long as nobody ends who hangs."""
+    def could_block(self, serving: "Ranks") -> bool:
+        """Whether a step of these that does not end could keep serving workers from their own.
+
+        It does so as long as nobody ends who hangs.
+        """
         return self._memory is None and not {*self.topology.devices}.isdisjoint(serving.topology.devices)
 
-    def is_whole(self, crew: Crew) -> bool:
+    def is_whole(self, workers: Workers) -> bool:
         """Every worker that was given a role is still there; one that was forked since has none."""
-        return self._workers.items() <= crew.incarnations.items()
+        return self._workers.items() <= workers.incarnations.items()
 
-    async def warm_up(self, crew: Crew) -> None:
-        """Have every worker of a lineup that served before run a step alone: no rank waits for another.
+    async def warm_up(self, workers: Workers) -> None:
+        """Have every worker of a topology that served before run a step alone: no rank waits for another.
 
         Raises:
             SwitchError: one is lost, or has lost its role.
         """
         devices = self.topology.devices
-        orders = [crew.order(device, messages.WarmUp(self.generation)) for device in devices]
+        orders = [workers.order(device, messages.WarmUp(self.generation)) for device in devices]
         try:
             are_there = await asyncio.gather(*orders)
         except WorkerLostError as error:
@@ -345,10 +354,10 @@ class Lineup:
             if not is_there:
                 raise SwitchError(Reason.RANK_LOST, f"the worker on device {device} has lost its role")
 
-    def hung(self, crew: Crew) -> list[int]:
+    def hung(self, workers: Workers) -> list[int]:
         """Devices whose worker keeps a step from its end, as far as anybody can see."""
         devices = self.topology.devices
-        if stopped := crew.stopped(devices):
+        if stopped := workers.stopped(devices):
             return stopped
         return [devices[rank] for rank in self._memory.computing()] if self._memory else list(devices)
 
@@ -369,14 +378,14 @@ class Lineup:
         """A one-token step through the whole group that touches no sequence's KV."""
         span = Span(0, 1, (scratch_block,))
         return messages.Run(
-            self.generation, batch_id, [0], (span,), [0], [Wish(SamplingParams(max_tokens=1), 0)]
+            self.generation, batch_id, [0], (span,), [0], [SamplingTask(SamplingParams(max_tokens=1), 0)]
         )
 
     def pieces(self, device: int) -> frozenset[Piece]:
         """KV pieces a device holds for this topology."""
         return owned(self.topology, self._model).get(device, frozenset())
 
-    async def stand_by(self, crew: Crew, keep: "Lineup") -> None:
+    async def stand_by(self, workers: Workers, keep: "Ranks") -> None:
         """Give back the KV memory that ``keep`` does not need. Roles and group stay.
 
         Raises:
@@ -385,7 +394,7 @@ class Lineup:
         failed = list[str]()
         for device in self.topology.devices:
             try:
-                await crew.give_back(device, self.pieces(device) - keep.pieces(device), crew.all_blocks)
+                await workers.give_back(device, self.pieces(device) - keep.pieces(device), workers.all_blocks)
             except WorkerLostError:
                 pass  # its memory went with it
             except SwitchError as error:
@@ -393,19 +402,19 @@ class Lineup:
         if failed:
             raise SwitchError(Reason.NO_MEMORY, f"KV memory stays taken: {'; '.join(failed)}")
 
-    async def disband(self, crew: Crew, keep: "Lineup") -> None:
+    async def release_all(self, workers: Workers, keep: "Ranks") -> None:
         """The same, and forget the roles and the group."""
         try:
-            await self.stand_by(crew, keep)
+            await self.stand_by(workers, keep)
         finally:
-            await self.dismiss(crew)
+            await self.release(workers)
 
-    async def dismiss(self, crew: Crew) -> None:
+    async def release(self, workers: Workers) -> None:
         """Forget the roles and the group, as far as workers can."""
         try:
             for device in self.topology.devices:
                 with suppress(WorkerLostError):
-                    await crew.order(device, messages.Drop(self.generation))
+                    await workers.order(device, messages.Drop(self.generation))
         finally:
             if self._memory:
                 self._memory.close()
@@ -425,64 +434,67 @@ def names_device(detail: str) -> bool:
 
 
 class Standby:
-    """At most so many lineups, and only where nobody needs their memory."""
+    """At most so many topologies, and only where nobody needs their memory."""
 
-    def __init__(self, crew: Crew, model: ModelSpec, cluster: Cluster, most: int) -> None:
-        self._crew, self._model, self._cluster, self._most = crew, model, cluster, most
-        self._lineups: list[Lineup] = []
+    def __init__(self, workers: Workers, model: ModelSpec, cluster: Cluster, most: int) -> None:
+        self._workers, self._model, self._cluster, self._most = workers, model, cluster, most
+        self._rank_sets: list[Ranks] = []
 
     @property
     def topologies(self) -> tuple[Topology, ...]:
         """The oldest first."""
-        return tuple(lineup.topology for lineup in self._lineups)
+        return tuple(ranks.topology for ranks in self._rank_sets)
 
-    def take(self, topology: Topology) -> Lineup | None:
-        """The lineup of a topology, which stands by no longer; none whose worker died."""
-        for lineup in self._lineups:
-            if lineup.topology == topology and lineup.is_whole(self._crew):
-                self._lineups.remove(lineup)
-                return lineup
+    def take(self, topology: Topology) -> Ranks | None:
+        """The topology of a topology, which stands by no longer; none whose worker died."""
+        for ranks in self._rank_sets:
+            if ranks.topology == topology and ranks.is_whole(self._workers):
+                self._rank_sets.remove(ranks)
+                return ranks
         return None
 
-    def whole(self, can_serve: Callable[[Topology], bool]) -> Lineup | None:
+    def whole(self, can_serve: Callable[[Topology], bool]) -> Ranks | None:
         """The newest that can serve and whose workers all live; it stands by no longer."""
-        topologies = [one.topology for one in reversed(self._lineups) if one.is_whole(self._crew)]
+        topologies = [ranks.topology for ranks in reversed(self._rank_sets) if ranks.is_whole(self._workers)]
         found = next(filter(can_serve, topologies), None)
         return self.take(found) if found else None
 
-    async def keep(self, lineup: Lineup, active: Lineup) -> None:
+    async def keep(self, ranks: Ranks, active: Ranks) -> None:
         """Have what is loaded but does not serve stand by, without KV memory that ``active`` does not need."""
-        await lineup.stand_by(self._crew, keep=active)
-        self._lineups.append(lineup)
-        if not lineup.is_whole(self._crew):  # ``lose`` was told before it stood here
-            await self._disband(lineup)
-        while len(self._lineups) > self._most:
-            await self._disband(self._lineups[0])
+        await ranks.stand_by(self._workers, keep=active)
+        self._rank_sets.append(ranks)
+        if not ranks.is_whole(self._workers):  # ``lose`` was told before it stood here
+            await self._release_all(ranks)
+        while len(self._rank_sets) > self._most:
+            await self._release_all(self._rank_sets[0])
 
     async def give_way(self, needed: Mapping[int, int], target: Topology | None = None) -> None:
-        """Disband the oldest, but not ``target``, until the others fit beside what is needed (bytes by device)."""
-        while others := [lineup for lineup in self._lineups if lineup.topology != target]:
+        """Release the oldest, but not ``target``, until the others fit.
+
+        Beside what is needed (bytes by device).
+        """
+        while others := [ranks for ranks in self._rank_sets if ranks.topology != target]:
             held = Counter[int]()
-            for lineup in others:
-                held.update(footprint.weight_bytes(lineup.topology, self._model))
+            for ranks in others:
+                held.update(footprint.weight_bytes(ranks.topology, self._model))
             if all(size + needed.get(device, 0) <= self._usable(device) for device, size in held.items()):
                 return
-            await self._disband(others[0])
+            await self._release_all(others[0])
 
     async def clear(self) -> None:
         """Disband all."""
-        while self._lineups:
-            await self._disband(self._lineups[0])
+        while self._rank_sets:
+            await self._release_all(self._rank_sets[0])
 
     async def lose(self, device: int, error: SwitchError) -> None:
         """A worker died: what stood by on it is of no use."""
-        for lineup in [one for one in self._lineups if device in one.topology.devices]:
-            lineup.lose(error)
-            await self._disband(lineup)
+        for ranks in [rank_set for rank_set in self._rank_sets if device in rank_set.topology.devices]:
+            ranks.lose(error)
+            await self._release_all(ranks)
 
-    async def _disband(self, lineup: Lineup) -> None:
-        self._lineups.remove(lineup)
-        await lineup.dismiss(self._crew)
+    async def _release_all(self, ranks: Ranks) -> None:
+        self._rank_sets.remove(ranks)
+        await ranks.release(self._workers)
 
     def _usable(self, device: int) -> float:
         return self._cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM)

@@ -10,7 +10,7 @@ from runtime.engine import SamplingParams
 Integers = NDArray[np.int32]
 
 
-class Wish(NamedTuple):
+class SamplingTask(NamedTuple):
     """What one row asks of the sampler."""
 
     params: SamplingParams

@@ -1,4 +1,7 @@
-"""A closer look at a plan: its target in the simulator, and latency against load of all that it compares."""
+"""A closer look at a plan.
+
+Its target in the simulator, and latency against load of all that it compares.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -6,7 +9,7 @@ from dataclasses import asdict
 from runtime.capabilities import Capabilities, Limits
 from runtime.errors import TopologyError
 from runtime.models import Topology
-from selector.models import Problem, Profile
+from selector.models import Profile, SearchInput
 from service import documents as docs
 from service.errors import RefusedError
 from service.models import ServedModel
@@ -53,15 +56,15 @@ def frontiers(
         "today": plan.now if plan.changes else None,
     }
     curves = tuple(
-        _frontier(f"{name}: {one.shape}", _topology(one, plan, model), problem, profiles)
-        for name, one in named.items()
-        if one
+        _frontier(f"{name}: {candidate.shape}", _topology(candidate, plan, model), problem, profiles)
+        for name, candidate in named.items()
+        if candidate
     )
     return docs.FrontiersDocument(plan_id=plan.id, rate_rps=problem.workload.rate_rps, curves=curves)
 
 
 def _frontier(
-    label: str, topology: Topology, problem: Problem, profiles: Mapping[str, Profile]
+    label: str, topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]
 ) -> docs.FrontierDocument:
     from selector.prediction import frontier  # here, as above
 

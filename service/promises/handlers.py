@@ -12,17 +12,17 @@ from runtime.notation import parse_topology
 from service import documents as docs
 from service import intents, usecases
 from service.access import consent as consents
-from service.access.office import Acts
-from service.access.people import Acted, Words, lacks_another
+from service.access.people import Acted, IntentAuthors, lacks_another
+from service.access.wiring import Acts
 from service.deployment import Deployment
 from service.errors import RefusedError
 from service.models import ServedModel
 from service.promises import admission, people
 from service.promises.active import Active
-from service.promises.agenda import Promised, cut
+from service.promises.agenda import ActiveGoal, cut
 from service.promises.attainment import counted
 from service.promises.forms import goal_document, segment_documents, words
-from service.promises.planner import Outlook, Planner
+from service.promises.planner import PlannedSegment, Planner
 from service.store import Store
 from service.usecases import Situation
 
@@ -31,7 +31,7 @@ AHEAD = timedelta(days=8)
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class PlanningContext:
     """What is planned for: models as they run, and who plans for each."""
 
     deployment: Deployment
@@ -39,15 +39,15 @@ class Here:
     situations: Mapping[str, Situation]
 
     def outlooks(
-        self, model: ServedModel, promised: Sequence[Promised], now: datetime, ahead: timedelta
-    ) -> list[Outlook]:
+        self, model: ServedModel, promised: Sequence[ActiveGoal], now: datetime, ahead: timedelta
+    ) -> list[PlannedSegment]:
         """The time ahead of a model, planned."""
-        mine = [one for one in promised if getattr(one.goal, "model", None) in {None, model.name}]
+        mine = [goal for goal in promised if getattr(goal.goal, "model", None) in {None, model.name}]
         segments = cut(mine, self.deployment.windows, now, now + ahead)
         situation = self.situations[model.name]
         return self.planners[model.name].agenda(segments, situation.topology, situation.capabilities)
 
-    def agenda(self, promised: Sequence[Promised], now: datetime, ahead: timedelta) -> docs.AgendaDocument:
+    def agenda(self, promised: Sequence[ActiveGoal], now: datetime, ahead: timedelta) -> docs.AgendaDocument:
         """The time ahead of each model."""
         found = list[docs.SegmentDocument]()
         zone, margin = self.deployment.timezone, self.deployment.rules.margin
@@ -67,8 +67,12 @@ class Here:
 
 
 def seen_with(
-    intent_id: str, intent: Intent, said: Sequence[datetime], beside: Sequence[Promised], here: Here
-) -> list[Promised]:
+    intent_id: str,
+    intent: Intent,
+    moments: Sequence[datetime],
+    beside: Sequence[ActiveGoal],
+    here: PlanningContext,
+) -> list[ActiveGoal]:
     """What would be promised with an intent beside what is.
 
     Raises:
@@ -77,15 +81,15 @@ def seen_with(
     admission.refuse_no_promise(intent)
     admission.refuse_undefined(intent.goals, here.deployment)
     model = here.deployment.models[0]
-    mine = admission.promised(intent_id, intent, said, here.settled(intent, model))
+    mine = admission.promised(intent_id, intent, moments, here.settled(intent, model))
     return [*beside, *mine]
 
 
 def activate(
     version: docs.VersionDocument,
-    asked: docs.ActivateRequest,
+    request: docs.ActivateRequest,
     active: Active,
-    here: Here,
+    here: PlanningContext,
     acts: Acts,
     store: Store,
 ) -> docs.PromiseDocument:
@@ -97,15 +101,15 @@ def activate(
     """
     now, deployment = datetime.now(UTC), here.deployment
     consents.refuse_nobody(deployment.approval)
-    words = Words(version.id, version.said_by, acts.caller.name)
+    words = IntentAuthors(version.id, version.said_by, acts.caller.name)
     if alone := lacks_another(deployment.approval.by, Acted([words]), is_within=True):
         raise RefusedError(docs.Code.NOT_APPROVED, f"{version.id} was not activated: {alone}")
     intent = usecases.check(version.intent, deployment, now)
-    others = _others(version.id, asked.replace, active)
+    others = _others(version.id, request.replace, active)
     beside = [goal for promise in others.values() for goal in admission.of_document(promise)]
-    said = intents.first_said(store, version.id, intent.goals)
-    promised = seen_with(version.id, intent, said, beside, here)
-    usecases.refuse_unseen(usecases.to_acknowledge(intent), asked.acknowledge, f"{version.id}, then activate")
+    moments = intents.first_said(store, version.id, intent.goals)
+    promised = seen_with(version.id, intent, moments, beside, here)
+    usecases.refuse_unseen(usecases.to_acknowledge(intent), request.acknowledge, f"{version.id}, then activate")
     admission.refuse_contradiction(version.id, intent, others, deployment, now)
     against = list[str]()
     for model in deployment.models:
@@ -115,16 +119,16 @@ def activate(
         if asked_for is not None and outlooks[0].changes:
             who = people.People(store, acts.access.approvals, model.name, ZoneInfo(deployment.timezone))
             against += people.against(str(asked_for.target), who, active, now)
-    mine = tuple(one for one in promised if one.intent_id == version.id)
+    mine = tuple(goal for goal in promised if goal.intent_id == version.id)
     made = _document(version, mine, acts.caller.name, against)
     with store.transaction():
-        for name in asked.replace:
+        for name in request.replace:
             _end(active, name, "superseded", f"{version.id} took its place", acts)
         active.book.keep(made)
         after: docs.Json = {
             "version": version.version,
-            "replaces": list(asked.replace),
-            "acknowledged": list(asked.acknowledge),
+            "replaces": list(request.replace),
+            "acknowledged": list(request.acknowledge),
         }
         acts.note("intent.activate", version.id, after=after)
     active.refresh()
@@ -150,12 +154,12 @@ def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[docs
     with active.changing:
         with store.transaction():
             over = active.over(now)
-            ended = [_end(active, one.intent_id, "expired", "its time is over", acts) for one in over]
+            ended = [_end(active, promise.intent_id, "expired", "its time is over", acts) for promise in over]
         active.refresh()
     return ended
 
 
-def report(active: Active, here: Here, store: Store, since: datetime) -> docs.ReportDocument:
+def report(active: Active, here: PlanningContext, store: Store, since: datetime) -> docs.ReportDocument:
     """What came of what was promised, since a moment."""
     since_s, until_s = since.timestamp(), time.time()
     hours, usd = 0.0, 0.0
@@ -178,11 +182,8 @@ def _ran(store: Store, model: str, since_s: float, until_s: float) -> list[tuple
     """From when to when each topology ran, within two moments."""
     made = store.generations(model)
     ends = [at_s for at_s, _ in made[1:]] + [until_s]
-    spans = [
-        (max(at_s, since_s), min(end_s, until_s), text)
-        for (at_s, text), end_s in zip(made, ends, strict=True)
-    ]
-    return [one for one in spans if one[0] < one[1]]
+    spans = [(max(at_s, since_s), min(end_s, until_s), text) for (at_s, text), end_s in zip(made, ends, strict=True)]
+    return [span for span in spans if span[0] < span[1]]
 
 
 def _devices(text: str, model: ServedModel) -> tuple[int, float]:
@@ -191,7 +192,7 @@ def _devices(text: str, model: ServedModel) -> tuple[int, float]:
         found = parse_topology(text, model.cluster, model.spec.num_layers, model.precision)
     except RuntimeFault:
         return 0, 0.0
-    return len(found.devices), sum(model.cluster.gpu(one).usd_per_hour for one in found.devices)
+    return len(found.devices), sum(model.cluster.gpu(device).usd_per_hour for device in found.devices)
 
 
 def _others(intent_id: str, replaced: Sequence[str], active: Active) -> dict[str, docs.PromiseDocument]:
@@ -200,15 +201,15 @@ def _others(intent_id: str, replaced: Sequence[str], active: Active) -> dict[str
     Raises:
         RefusedError: what it is to take the place of is not active.
     """
-    known = {one.intent_id: one for one in active.promises}
+    known = {promise.intent_id: promise for promise in active.promises}
     for name in replaced:
         if name not in known:
             raise _not_active(name, active)
-    return {name: one for name, one in known.items() if name not in replaced and name != intent_id}
+    return {name: promise for name, promise in known.items() if name not in replaced and name != intent_id}
 
 
 def _end(active: Active, intent_id: str, state: docs.State, why: str, acts: Acts) -> docs.PromiseDocument:
-    found = next((one for one in active.promises if one.intent_id == intent_id), None)
+    found = next((promise for promise in active.promises if promise.intent_id == intent_id), None)
     if found is None:
         raise _not_active(intent_id, active)
     ended = found.model_copy(update={"state": state, "ended_s": time.time(), "why": why})
@@ -220,14 +221,14 @@ def _end(active: Active, intent_id: str, state: docs.State, why: str, acts: Acts
 def _not_active(intent_id: str, active: Active) -> RefusedError:
     if active.book.promise(intent_id) is None:
         return RefusedError(docs.Code.NOT_FOUND, f"{intent_id} was never activated")
-    known = ", ".join(one.intent_id for one in active.promises) or "none"
+    known = ", ".join(promise.intent_id for promise in active.promises) or "none"
     return RefusedError(docs.Code.NOT_ACTIVE, f"{intent_id} is not active; active are: {known}")
 
 
 def _document(
-    version: docs.VersionDocument, promised: Sequence[Promised], by: str, against: Sequence[str]
+    version: docs.VersionDocument, promised: Sequence[ActiveGoal], by: str, against: Sequence[str]
 ) -> docs.PromiseDocument:
-    unmeasured = tuple(words(one.goal) for one in promised if _is_unmeasured(one.goal))
+    unmeasured = tuple(words(goal.goal) for goal in promised if _is_unmeasured(goal.goal))
     return docs.PromiseDocument(
         intent_id=version.id,
         version=version.version,

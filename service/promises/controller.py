@@ -13,12 +13,12 @@ from intent.models import LATENCIES, Objective, ReconfigRule, Window
 from runtime.models import Topology
 from selector.explain import goal_words
 from selector.models import Plan, Workload
-from service.documents.promises import Cause
 from service.promises import limits
-from service.promises.agenda import Promised, Segment, cut
+from service.promises.agenda import ActiveGoal, Segment, cut
 from service.promises.attainment import (
-    Look,
-    Sample,
+    GoalCount,
+    RequestSample,
+    ServiceSample,
     Tally,
     counted_by,
     first_miss_s,
@@ -27,10 +27,19 @@ from service.promises.attainment import (
     saves,
     tally,
 )
-from service.promises.decide import Decision, Past, Rules, State, decide
-from service.promises.planner import Outlook, Plans, Rescue, felt, off_by, predicted_of, tightened, tokens_s
-from service.promises.verdict import Judgement, Reading, judge
-from service.promises.watch import Seen, by_chance, mean, statistic
+from service.promises.decide import ControlState, Decision, PastSwitch, Rules, decide
+from service.promises.planner import (
+    PlannedSegment,
+    Plans,
+    Rescue,
+    felt,
+    off_by,
+    predicted_of,
+    tightened,
+    tokens_s,
+)
+from service.promises.verdict import GoalComparison, Judgement, Probation, judge
+from service.promises.watch import LoopInput, by_chance, mean, statistic
 
 HORIZON, DAY, SECOND = timedelta(days=2), timedelta(days=1), timedelta(seconds=1)
 MOST_PAST = 64
@@ -39,16 +48,7 @@ QUEUE = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """What a look adds to how far a goal was kept."""
-
-    promised: Promised
-    goal: Objective
-    tally: Tally
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
+class LoopOutput:
     """What came of a look."""
 
     decision: Decision
@@ -58,74 +58,48 @@ class Found:
     """To the decision's target; None for a way back, which whoever makes it plans."""
     load: Workload | None = None
     """That was measured, where the plan is for it; None: the declared one."""
-    counted: tuple[Counted, ...] = ()
+    counted: tuple[GoalCount, ...] = ()
     judgement: Judgement | None = None
     """On the last switch, at the look at which its probation ended."""
 
 
 @dataclass(slots=True)
-class _Probation:
-    """A switch whose verdict is to come, about the requests that arrive after its beginning."""
-
-    earliest_s: float
-    """The switch has ended, and its segment begun."""
-    stop_s: float
-    """When its standstill began, within its segment."""
-    cause: Cause
-    segment: Segment
-    before: dict[Promised, Tally]
-    left: Topology
-    slower: float
-    """How many times fewer requests than predicted what was left had answered."""
-    off: dict[Promised, float]
-    """How many times slower than predicted what was left had been measured."""
-    load: Workload
-    """That the switch was made for."""
-    latest_s: float | None = None
-    """When the queue of before is predicted to be gone."""
-    began_s: float | None = None
-    """When it was gone, or should have been."""
-
-
-@dataclass(slots=True)
-class Keeper:
+class PromiseController:
     """Keeps what was promised of one model."""
 
     model: str
     windows: Mapping[str, Window]
     planner: Plans
     rules: Rules
-    promised: tuple[Promised, ...] = ()
-    past: list[Past] = field(default_factory=list)
+    promised: tuple[ActiveGoal, ...] = ()
+    past: list[PastSwitch] = field(default_factory=list)
     began_s: float = -1e9
     """When the segment in force was entered."""
     _activated: datetime | None = None
     _segments: list[Segment] = field(default_factory=list)
-    _missed_since: dict[Promised, float] = field(default_factory=dict)
-    _soon: list[Promised] = field(default_factory=list)
+    _missed_since: dict[ActiveGoal, float] = field(default_factory=dict)
+    _soon: list[ActiveGoal] = field(default_factory=list)
     """Of what is missed, what is only foreseen to be."""
     _uneasy_s: float = -1e9
     _counted_s: float = -1e9
-    _probation: _Probation | None = None
+    _probation: Probation | None = None
     _queues: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
     """Of the last looks: when, and how many requests waited."""
     _rescued: Rescue | None = None
 
-    def promise(self, promised: Sequence[Promised], activated: datetime | None = None) -> None:
+    def promise(self, promised: Sequence[ActiveGoal], activated: datetime | None = None) -> None:
         """What is promised from now on; the newest of it was activated then."""
-        self.promised = tuple(
-            one for one in promised if getattr(one.goal, "model", None) in {None, self.model}
-        )
+        self.promised = tuple(goal for goal in promised if getattr(goal.goal, "model", None) in {None, self.model})
         self._activated = activated
         self._segments = []
 
-    def look(self, seen: Seen) -> Found:
+    def look(self, seen: LoopInput) -> LoopOutput:
         """What to do now."""
         segment = self.enter(seen.now, seen.now_s)
         self._queues.append((seen.now_s, len(seen.observed.waits_s)))
         if not self.promised:
             self._counted_s = seen.now_s
-            return Found(Decision("wait", "nothing is promised"), segment)
+            return LoopOutput(Decision("wait", "nothing is promised"), segment)
         self._begin_probation(seen)
         look = self._look(segment, seen)
         counted_now = self._count(segment, look, seen)
@@ -134,7 +108,7 @@ class Keeper:
         state, outlooks, rescue = self._state(segment, missed, seen)
         decision = decide(state, self.rules)
         chosen = _chosen(decision, outlooks, rescue)
-        return Found(
+        return LoopOutput(
             decision,
             chosen.segment if chosen else segment,
             chosen.plan if chosen and decision.cause != "roll_back" else None,
@@ -143,26 +117,24 @@ class Keeper:
             judgement,
         )
 
-    def switched(self, past: Past, segment: Segment, left: Topology, before: Seen) -> None:
+    def switched(self, past: PastSwitch, segment: Segment, left: Topology, before: LoopInput) -> None:
         """A switch for a segment ended; ``before`` is the last look at the topology that was ``left``."""
         goals = counted_by(segment, "requests")
         load = self._measured(segment, before)
-        slower, off = self._off_by([one for one, _ in goals], load, before)
+        slower, off = self._off_by([goal for goal, _ in goals], load, before)
         self.past = [*self.past[-MOST_PAST:], past]
         self._missed_since.clear()
         self._uneasy_s = past.ended_s
         if not past.is_done or not self.promised:
             return
         samples = before.observed.since(before.now_s - self.rules.lookback_s)
-        kept = {one: tally(goal, segment, samples) for one, goal in goals}
+        kept = {active: tally(goal, segment, samples) for active, goal in goals}
         until_s = (segment.begins - before.now.astimezone(UTC)).total_seconds() + before.now_s
         earliest_s = max(past.ended_s, until_s)
         is_rescue = load is not None and past.cause in {"rescue", "recovery"}
         made_for = load if load and is_rescue else self.planner.workload(segment)
         stop_s = earliest_s if past.stopped_s is None or until_s > past.ended_s else past.stopped_s
-        self._probation = _Probation(
-            earliest_s, stop_s, past.cause, segment, kept, left, slower, off, made_for
-        )
+        self._probation = Probation(earliest_s, stop_s, past.cause, segment, kept, left, slower, off, made_for)
 
     # -- the time -----------------------------------------------------------------------------------
 
@@ -186,7 +158,7 @@ class Keeper:
         return segment is self._segments[-1]
 
     def _since(self, now: datetime, now_s: float) -> float:
-        """When the segment in force began, at the earliest with the newest promise: whoever starts within it can tell."""
+        """When the segment in force began; the newest promise is the earliest moment."""
         began = cut(self.promised, self.windows, now - DAY, now + SECOND)[-1].begins
         if self._activated is not None:
             began = max(began, self._activated)
@@ -194,26 +166,26 @@ class Keeper:
 
     # -- what is kept, and what is missed -------------------------------------------------------------
 
-    def _count(self, segment: Segment, look: Look, seen: Seen) -> tuple[Counted, ...]:
+    def _count(self, segment: Segment, look: ServiceSample, seen: LoopInput) -> tuple[GoalCount, ...]:
         """What is new since the last look."""
         samples = seen.observed.since(self._counted_s)
         self._counted_s = seen.now_s
         counted_now = [
-            Counted(one, goal, tally(goal, segment, samples)) for one, goal in counted_by(segment, "requests")
+            GoalCount(active, goal, tally(goal, segment, samples)) for active, goal in counted_by(segment, "requests")
         ]
         counted_now += [
-            Counted(one, goal, Tally(int(meets), 1))
-            for one, goal in counted_by(segment, "ticks")
+            GoalCount(active, goal, Tally(int(meets), 1))
+            for active, goal in counted_by(segment, "ticks")
             if (meets := look_meets(goal, look)) is not None
         ]
-        return tuple(one for one in counted_now if one.tally.total)
+        return tuple(goal_count for goal_count in counted_now if goal_count.tally.total)
 
-    def _look(self, segment: Segment, seen: Seen) -> Look:
+    def _look(self, segment: Segment, seen: LoopInput) -> ServiceSample:
         """What can be seen of the service at once."""
         observed, load = seen.observed, self._measured(segment, seen) or self.planner.workload(segment)
         predicted = self.planner.prediction(seen.runs, load, seen.engine)
         lately = observed.since(self._fresh_s(seen))
-        return Look(
+        return ServiceSample(
             devices=len(seen.runs.devices),
             gpu_util=observed.answered_tok_s / predicted.throughput_tok_s if predicted else None,
             usd_per_hour=predicted.usd_per_hour if predicted else None,
@@ -223,70 +195,68 @@ class Keeper:
             means={
                 kind: mean(values)
                 for kind in LATENCIES
-                if (values := [one.value for one in lately if one.kind == kind and not one.is_cut_short])
+                if (values := [sample.value for sample in lately if sample.kind == kind and not sample.is_cut_short])
             },
         )
 
-    def _note_misses(self, segment: Segment, look: Look, seen: Seen) -> list[Promised]:
+    def _note_misses(self, segment: Segment, look: ServiceSample, seen: LoopInput) -> list[ActiveGoal]:
         """The hard goals that are missed now, or soon under a load beyond the planned one; keeps since when."""
         samples = seen.observed.since(self._fresh_s(seen))
         began_s = {
-            one: first_miss_s(goal, segment, samples)
-            for one, goal in counted_by(segment, "requests")
+            active: first_miss_s(goal, segment, samples)
+            for active, goal in counted_by(segment, "requests")
             if not goal.soft and self._waiting_too(goal, segment, samples, seen).falls_short(needed(goal))
         }
         missed = list(began_s)
         missed += [
-            one
-            for one, goal in counted_by(segment, "ticks")
-            if not goal.soft and look_meets(goal, look) is False
+            active for active, goal in counted_by(segment, "ticks") if not goal.soft and look_meets(goal, look) is False
         ]
         is_beyond = self._is_beyond(segment, seen)
-        self._soon = [one for one in self._foreseen(segment, seen) if one not in missed] if is_beyond else []
+        self._soon = [goal for goal in self._foreseen(segment, seen) if goal not in missed] if is_beyond else []
         missed += self._soon
-        self._missed_since = {
-            one: self._missed_since.get(one, began_s.get(one) or seen.now_s) for one in missed
-        }
-        if is_beyond or not all(saves(one.goal) for one in missed):
+        self._missed_since = {goal: self._missed_since.get(goal, began_s.get(goal) or seen.now_s) for goal in missed}
+        if is_beyond or not all(saves(goal.goal) for goal in missed):
             self._uneasy_s = seen.now_s
         return missed
 
-    def _goes_on(self, missed: Sequence[Promised], segment: Segment, seen: Seen) -> bool:
+    def _goes_on(self, missed: Sequence[ActiveGoal], segment: Segment, seen: LoopInput) -> bool:
         """Whether one of these is missed since the last look, too: a few misses at once may be chance."""
         samples = seen.observed.since(max(self._fresh_s(seen), seen.now_s - self.rules.tick_s))
-        counted_here = {one: goal for one, goal in counted_by(segment, "requests") if one not in self._soon}
+        counted_here = {active: goal for active, goal in counted_by(segment, "requests") if active not in self._soon}
         return any(
-            one not in counted_here or self._waiting_too(counted_here[one], segment, samples, seen).share < 1
-            for one in missed
+            goal not in counted_here or self._waiting_too(counted_here[goal], segment, samples, seen).share < 1
+            for goal in missed
         )
 
-    def _foreseen(self, segment: Segment, seen: Seen) -> list[Promised]:
+    def _foreseen(self, segment: Segment, seen: LoopInput) -> list[ActiveGoal]:
         """The goals that what runs is predicted to miss under the load that is measured."""
         load = self._measured(segment, seen)
         predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
         hard = [
-            (one, goal)
-            for one, goal in counted_by(segment, "requests")
+            (active, goal)
+            for active, goal in counted_by(segment, "requests")
             if not goal.soft and goal.metric in LATENCIES
         ]
         return [
-            one
-            for one, goal in hard
+            active
+            for active, goal in hard
             if predicted is None or (predicted_of(goal, predicted) or 0.0) > (goal.value or 0.0)
         ]
 
-    def _fresh_s(self, seen: Seen) -> float:
+    def _fresh_s(self, seen: LoopInput) -> float:
         """From when on measurements are of what runs, in this segment, and not of a queue from before."""
         last_s = self.past[-1].ended_s if self.past else -1e9
         if self._probation is not None and seen.now_s >= self._probation.earliest_s:
             last_s = max(last_s, self._probation.began_s or seen.now_s)
         return max(last_s, self.began_s, seen.now_s - self.rules.lookback_s)
 
-    def _waiting_too(self, goal: Objective, segment: Segment, samples: Sequence[Sample], seen: Seen) -> Tally:
+    def _waiting_too(
+        self, goal: Objective, segment: Segment, samples: Sequence[RequestSample], seen: LoopInput
+    ) -> Tally:
         """Requests that wait longer than they may have missed a goal already."""
         most_s, waits_s = seen.now_s - self._fresh_s(seen), seen.observed.waits_s
         waiting = [
-            Sample("ttft", tenant, seen.now_s, age_s)
+            RequestSample("ttft", tenant, seen.now_s, age_s)
             for tenant, age_s in (waits_s if goal.metric == "ttft" else ())
             if (goal.value or 0.0) < age_s <= most_s
         ]
@@ -295,18 +265,18 @@ class Keeper:
     # -- what to do -----------------------------------------------------------------------------------
 
     def _state(
-        self, segment: Segment, missed: Sequence[Promised], seen: Seen
-    ) -> tuple[State, list[Outlook], Outlook | None]:
+        self, segment: Segment, missed: Sequence[ActiveGoal], seen: LoopInput
+    ) -> tuple[ControlState, list[PlannedSegment], PlannedSegment | None]:
         outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine, closely=2)
         here, after = outlooks[0], outlooks[1] if len(outlooks) > 1 else None
-        served = [one for one in missed if not saves(one.goal)]
+        served = [goal for goal in missed if not saves(goal.goal)]
         missed = served or missed
-        since_s = min((self._missed_since[one] for one in missed), default=seen.now_s)
+        since_s = min((self._missed_since[goal] for goal in missed), default=seen.now_s)
         patience_s = self.rules.patience_s if served else self.rules.calm_s
         is_late = bool(missed) and seen.now_s - since_s >= patience_s and self._goes_on(missed, segment, seen)
         rescue = self._rescue(segment, missed, seen) if is_late else None
-        in_force = [one for one in segment.promised if isinstance(one.goal, ReconfigRule)]
-        state = State(
+        in_force = [goal for goal in segment.promised if isinstance(goal.goal, ReconfigRule)]
+        state = ControlState(
             now_s=seen.now_s,
             runs=str(seen.runs),
             target=here.target,
@@ -314,7 +284,7 @@ class Keeper:
             ahead=after.ahead(seen.now) if after else None,
             rescue=rescue.target if rescue else None,
             best_effort=rescue.nearly if rescue else "",
-            missed=", ".join(goal_words(one.goal) + " (soon)" * (one in self._soon) for one in missed),
+            missed=", ".join(goal_words(goal.goal) + " (soon)" * (goal in self._soon) for goal in missed),
             missed_s=seen.now_s - since_s,
             wastes=bool(missed) and not served,
             calm_s=seen.now_s - self._uneasy_s,
@@ -328,7 +298,7 @@ class Keeper:
         )
         return state, outlooks, rescue
 
-    def _rescue(self, segment: Segment, missed: Sequence[Promised], seen: Seen) -> Outlook:
+    def _rescue(self, segment: Segment, missed: Sequence[ActiveGoal], seen: LoopInput) -> PlannedSegment:
         """What would hold the goals under the measured load, were all predictions off as for what runs."""
         load = self._measured(segment, seen)
         load = load and seen.observed.surging(load, self.rules.span_s)
@@ -336,20 +306,18 @@ class Keeper:
         if self._rescued and self._rescued.is_for(question, load, seen, self.rules.tolerance):
             return self._rescued.outlook
         slower, off = self._off_by(missed, load, seen)
-        promised = tuple(
-            replace(one, goal=tightened(one.goal, off.get(one, 1.0))) for one in segment.promised
-        )
+        promised = tuple(replace(goal, goal=tightened(goal.goal, off.get(goal, 1.0))) for goal in segment.promised)
         harder = replace(segment, promised=promised)
         found = self.planner.outlook(harder, seen.runs, seen.engine, workload=load and felt(load, slower))
         # what runs misses what it is predicted to hold: something is off that is not known
-        is_refuted = not found.changes and not all(one in self._soon or saves(one.goal) for one in missed)
+        is_refuted = not found.changes and not all(goal in self._soon or saves(goal.goal) for goal in missed)
         if load is not None and (found.plan is None or is_refuted):
             found = self._nearest(segment, load, seen)
         found = replace(found, segment=segment, workload=load or found.workload)
         self._rescued = Rescue(question, load, seen.runs, seen.now_s, found)
         return self._rescued.outlook
 
-    def _nearest(self, segment: Segment, load: Workload, seen: Seen) -> Outlook:
+    def _nearest(self, segment: Segment, load: Workload, seen: LoopInput) -> PlannedSegment:
         """What does better than what runs where, as far as that is measured, nothing holds the load.
 
         What runs may be slow for a reason of its own (a sick device), so the others are taken as they are predicted.
@@ -366,7 +334,7 @@ class Keeper:
             return found
         return replace(found, answer=replace(found.plan, target=seen.runs), share=held)
 
-    def _measured(self, segment: Segment, seen: Seen) -> Workload | None:
+    def _measured(self, segment: Segment, seen: LoopInput) -> Workload | None:
         """The load that is measured; what it does not tell is as declared."""
         load = seen.observed.load
         if load is None or load.output_tokens:
@@ -374,33 +342,33 @@ class Keeper:
         return replace(load, output_tokens=self.planner.workload(segment).output_tokens)
 
     def _off_by(
-        self, goals: Sequence[Promised], load: Workload | None, seen: Seen
-    ) -> tuple[float, dict[Promised, float]]:
-        """How many times slower what runs is than predicted: by its throughput, and by the latency of each goal."""
+        self, goals: Sequence[ActiveGoal], load: Workload | None, seen: LoopInput
+    ) -> tuple[float, dict[ActiveGoal, float]]:
+        """How much slower than predicted what runs is: by throughput, and by each goal's latency."""
         slower, samples = self._slower(load, seen), seen.observed.since(self._fresh_s(seen))
         found = self.planner.prediction(seen.runs, felt(load, slower), seen.engine) if load else None
-        bounds = [(one, one.goal) for one in goals if isinstance(one.goal, Objective)]
-        pairs = [(one, statistic(goal, samples), predicted_of(goal, found)) for one, goal in bounds]
+        bounds = [(goal, goal.goal) for goal in goals if isinstance(goal.goal, Objective)]
+        pairs = [(bound, statistic(goal, samples), predicted_of(goal, found)) for bound, goal in bounds]
         least = self.rules.tolerance
-        return slower, {one: max(slower, off_by(took, said, least)) for one, took, said in pairs}
+        return slower, {pair: max(slower, off_by(took, expected, least)) for pair, took, expected in pairs}
 
-    def _slower(self, load: Workload | None, seen: Seen) -> float:
+    def _slower(self, load: Workload | None, seen: LoopInput) -> float:
         """By its throughput, where a queue stood for a patience: so many are sustained as were begun in it."""
         since_s = seen.now_s - self.rules.span_s
         found = load and self.planner.prediction(seen.runs, load, seen.engine)
-        begun = sum(one.kind == "ttft" for one in seen.observed.since(since_s))
+        begun = sum(sample.kind == "ttft" for sample in seen.observed.since(since_s))
         queues = [waiting for at_s, waiting in self._queues if at_s >= since_s]
         if not load or not found or self._fresh_s(seen) > since_s or min(begun, *queues, QUEUE) < QUEUE:
             return 1.0
         predicted_s = max(1, load.output_tokens) / found.throughput_tok_s
         return off_by((seen.now_s - since_s) / begun, predicted_s, self.rules.tolerance)
 
-    def _load_by(self, planned: Workload, segment: Segment, seen: Seen) -> float:
+    def _load_by(self, planned: Workload, segment: Segment, seen: LoopInput) -> float:
         """Tokens asked for by those of another load."""
         load = self._measured(segment, seen)
         return tokens_s(load) / tokens_s(planned) if load else 0.0
 
-    def _is_beyond(self, segment: Segment, seen: Seen) -> bool:
+    def _is_beyond(self, segment: Segment, seen: LoopInput) -> bool:
         """Whether more is asked than was planned for, and than chance explains: tokens, or requests at once."""
         load, planned = self._measured(segment, seen), self.planner.workload(segment)
         most = planned.concurrency * (1 + self.rules.tolerance)
@@ -410,7 +378,7 @@ class Keeper:
 
     # -- what it was good for -------------------------------------------------------------------------
 
-    def _judge(self, seen: Seen) -> Judgement | None:
+    def _judge(self, seen: LoopInput) -> Judgement | None:
         """The verdict on the last switch, once there is one."""
         probation = self._probation
         if probation is None or seen.is_switching or seen.now_s < probation.earliest_s:
@@ -421,8 +389,8 @@ class Keeper:
         began_s = probation.began_s or seen.now_s
         samples = seen.observed.arrived_since(began_s)
         readings = [
-            self._reading(one, goal, probation, samples, seen)
-            for one, goal in counted_by(probation.segment, "requests")
+            self._reading(active, goal, probation, samples, seen)
+            for active, goal in counted_by(probation.segment, "requests")
         ]
         elapsed_s = self.rules.probation_s if is_over else seen.now_s - began_s
         by_planned = self._load_by(probation.load, probation.segment, seen)
@@ -430,11 +398,11 @@ class Keeper:
         found = judge(readings, probation.cause, elapsed_s, by_planned, self.rules, is_draining=is_draining)
         if found is not None:
             self._probation = None
-            place = max(number for number, one in enumerate(self.past) if one.is_done)
+            place = max(number for number, past in enumerate(self.past) if past.is_done)
             self.past[place] = replace(self.past[place], verdict=found.verdict)
         return found
 
-    def _begin_probation(self, seen: Seen) -> None:
+    def _begin_probation(self, seen: LoopInput) -> None:
         """From when on requests meet what was switched to alone: the queue of before is gone, or should be."""
         probation = self._probation
         if probation is None or probation.began_s is not None or seen.now_s < probation.earliest_s:
@@ -450,7 +418,7 @@ class Keeper:
         elif seen.now_s >= probation.latest_s:
             probation.began_s = probation.latest_s
 
-    def _drain_s(self, probation: _Probation, seen: Seen) -> float:
+    def _drain_s(self, probation: Probation, seen: LoopInput) -> float:
         """How long those who wait now are predicted to take, beside those who come."""
         load = self._measured(probation.segment, seen)
         predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
@@ -460,38 +428,45 @@ class Keeper:
         spare_rps = sustained_rps - load.rate_rps
         return len(seen.observed.waits_s) / spare_rps if spare_rps > 0 else math.inf
 
-    def _steady_queue(self, segment: Segment, seen: Seen) -> float:
+    def _steady_queue(self, segment: Segment, seen: LoopInput) -> float:
         """How many requests wait for their first token where nothing is piled up (Little's law), and one more."""
         load = self._measured(segment, seen)
         predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
         return 1 + (load.rate_rps * predicted.ttft_s.get("mean", 0.0) if load and predicted else 0.0)
 
-    def _is_draining(self, segment: Segment, seen: Seen) -> bool:
+    def _is_draining(self, segment: Segment, seen: LoopInput) -> bool:
         """Whether a queue is piled up, and shorter than a patience ago."""
         before = [waited for at_s, waited in self._queues if at_s <= seen.now_s - self.rules.patience_s]
         waiting = len(seen.observed.waits_s)
         return bool(before) and self._steady_queue(segment, seen) < waiting < before[-1]
 
     def _reading(
-        self, one: Promised, goal: Objective, probation: _Probation, samples: Sequence[Sample], seen: Seen
-    ) -> Reading:
+        self,
+        active: ActiveGoal,
+        goal: Objective,
+        probation: Probation,
+        samples: Sequence[RequestSample],
+        seen: LoopInput,
+    ) -> GoalComparison:
         load = felt(probation.load, probation.slower)
         left = predicted_of(goal, self.planner.prediction(probation.left, load, seen.engine))
-        after_it = [one for one in samples if (one.arrived_s or one.at_s) >= probation.earliest_s]
-        return Reading(
+        after_it = [sample for sample in samples if (sample.arrived_s or sample.at_s) >= probation.earliest_s]
+        return GoalComparison(
             words=goal_words(goal),
             needed=needed(goal),
-            before=probation.before.get(one, Tally()),
+            before=probation.before.get(active, Tally()),
             after=tally(goal, probation.segment, samples),
             measured=statistic(goal, after_it),  # a way back would stand still, too
-            left=left * probation.off.get(one, 1.0) if left is not None else None,
+            left=left * probation.off.get(active, 1.0) if left is not None else None,
         )
 
 
-def _chosen(decision: Decision, outlooks: Sequence[Outlook], rescue: Outlook | None) -> Outlook | None:
+def _chosen(
+    decision: Decision, outlooks: Sequence[PlannedSegment], rescue: PlannedSegment | None
+) -> PlannedSegment | None:
     """What a decision's target comes from."""
     if decision.cause in {"rescue", "saving"}:
         return rescue
     if decision.target is None:
         return None
-    return next((one for one in outlooks if one.target == decision.target and one.changes), None)
+    return next((segment for segment in outlooks if segment.target == decision.target and segment.changes), None)

@@ -33,7 +33,7 @@ DOOR = Caller("the door", Role.VIEWER)
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessControl:
     """What decides who may do what, and keeps what was done."""
 
     store: "Store"
@@ -54,7 +54,7 @@ class Access:
 class Acts:
     """What somebody does, for the audit."""
 
-    access: Access
+    access: AccessControl
     caller: Caller
 
     def note(self, act: str, subject: str, *, before: Json | None = None, after: Json | None = None) -> None:
@@ -66,8 +66,10 @@ class Acts:
         self.access.audit.add(self.caller, act, subject, before=before, after=after)
 
 
-def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Access:
-    """Open it over a store. Where keys are asked for and there is no administrator, the key of one is written to the folder.
+def open_access(store: "Store", deployment: "Deployment", folder: Path) -> AccessControl:
+    """Open it over a store.
+
+    Where keys are asked for and there is no administrator, the key of one is written to the folder.
 
     Raises:
         StoreError: the store or the folder cannot be written.
@@ -79,23 +81,25 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
 
     keys, audit = KeyStore(store), Audit(store)
     if not deployment.auth.has_keys:
-        return Access(store, keys, audit, Approvals(store, lambda *_: True), OpenGate())
+        return AccessControl(store, keys, audit, Approvals(store, lambda *_: True), OpenGate())
     approvals = Approvals(store, keys.ring.could_approve)
     with keys.change():
         made = make_admin_key(keys, folder)
         if made is not None:
             file, key = made
-            said: Json = {"name": key.name, "role": key.role.value, "file": str(file)}
-            audit.add(Caller("the service", Role.ADMIN), "key.create", key.prefix, after=said)
+            fields: Json = {"name": key.name, "role": key.role.value, "file": str(file)}
+            audit.add(Caller("the service", Role.ADMIN), "key.create", key.prefix, after=fields)
     if made is not None:
         log.info("the key of an administrator is in %s", file)
     doorbell = Doorbell(audit)
     gate = KeyGate(keys.ring, deployment.auth, tuple(deployment.tenants), doorbell.rang)
-    return Access(store, keys, audit, approvals, gate, doorbell.end)
+    return AccessControl(store, keys, audit, approvals, gate, doorbell.end)
 
 
 class Doorbell:
-    """Keeps wrong keys in the audit: the first of a kind from an address, and each minute how many there were since.
+    """Keeps wrong keys in the audit.
+
+    The first of a kind from an address, and each minute how many there were since.
 
     Requests without any key are counted in the metrics alone: they cost nothing, and entries stay for good.
     """

@@ -10,22 +10,20 @@ from hypothesis import strategies as st
 
 from intent.models import Objective
 from intent.rules.kinds import Kind
+from intent.rules.leftovers import Coverage, ignored, risky, unclear_scopes
 from intent.rules.phrasing import tokenize
 from intent.rules.reader import read
-from intent.rules.weighing import Taken, loose, set_aside, weighty
 from tests.intent.tables import table
 from tests.rows import rows
 
 GOAL = "TTFT under 2s"
-CLASS = yaml.safe_load(files("intent.rules").joinpath("weighty.yaml").read_text(encoding="utf-8"))
+CLASS = yaml.safe_load(files("intent.rules").joinpath("risky.yaml").read_text(encoding="utf-8"))
 PARTS = [(where, name) for where, parts in CLASS.items() for name in parts]
 
 
 @pytest.fixture(scope="session")
 def here(catalogue):
-    return replace(
-        catalogue, tenants=("acme", "paid"), aliases={"付费用户": "paid"}, devices={"A100": 4}, nodes=("a",)
-    )
+    return replace(catalogue, tenants=("acme", "paid"), aliases={"付费用户": "paid"}, devices={"A100": 4}, nodes=("a",))
 
 
 def place_of(text, words):
@@ -36,19 +34,16 @@ def place_of(text, words):
 def weighed(text, here, evidence=GOAL, slots=("2s",), told=(), orders=(), **goal):
     """What is asked about of a text with one goal, and what is set aside."""
     parts = ((evidence,), (evidence,), slots, told, orders)
-    taken = Taken(*(tuple(place_of(text, words) for words in part) for part in parts))
+    taken = Coverage(*(tuple(place_of(text, words) for words in part) for part in parts))
     bound = Objective("ttft", "<=", evidence, "p95", 2.0, "s", **goal)
-    found = weighty(text, tokenize(text, here), [bound], taken)
-    return found, set_aside(text, taken, found)
+    found = risky(text, tokenize(text, here), [bound], taken)
+    return found, ignored(text, taken, found)
 
 
 def asked(text, here, **taken):
     """Kind, or for words of the class their part, and the words as they stand in the text."""
     found, _ = weighed(text, here, **taken)
-    return [
-        (one.value if one.kind is Kind.LIMITING else one.kind.value, text[one.start : one.end])
-        for one in found
-    ]
+    return [(one.value if one.kind is Kind.LIMITING else one.kind.value, text[one.start : one.end]) for one in found]
 
 
 # -- the closed class --------------------------------------------------------------------------------
@@ -132,7 +127,7 @@ def test_each_part_of_the_class_has_words_that_are_asked_about_and_a_near_miss()
 @rows(("name", "text", "words"), on_file(around=True, asked=True))
 def test_a_word_around_a_goal_is_asked_about_by_the_rules(name, text, words, here):
     place = (place_of(text, GOAL),)
-    found = loose(text, tokenize(text, here), Taken(place, place, place))
+    found = unclear_scopes(text, tokenize(text, here), Coverage(place, place, place))
     assert (name, words) in [(one.value, text[one.start : one.end].strip()) for one in found]
     draft = read(text, here)
     assert len(draft.goals) == 1
@@ -233,9 +228,7 @@ def test_the_time_at_which_a_line_of_a_chat_was_said_is_no_wish(here):
         ("TTFT 不超过 2s", "超过 2s", "不"),
     ],
 )
-def test_a_negation_before_the_goal_that_turns_its_comparison_round_is_asked_about(
-    text, evidence, words, here
-):
+def test_a_negation_before_the_goal_that_turns_its_comparison_round_is_asked_about(text, evidence, words, here):
     assert asked(text, here, evidence=evidence) == [("negation", words)]
 
 

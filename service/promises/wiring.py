@@ -10,25 +10,25 @@ from functools import partial
 from selector.models import Profile
 from selector.planning import planned_within
 from service import targets
-from service.access.office import Access
+from service.access.wiring import AccessControl
 from service.apart import Apart
 from service.deployment import Deployment
 from service.documents.problems import Code
 from service.documents.promises import ControlDocument, Mode, ObservedDocument
 from service.errors import RefusedError
 from service.promises.active import Active
-from service.promises.cases import Here
-from service.promises.keeper import Keeper
+from service.promises.control_loop import ControlLoop, LoopContext
+from service.promises.controller import PromiseController
+from service.promises.handlers import PlanningContext
 from service.promises.loads import observed_document
 from service.promises.planner import Planner
 from service.promises.relocation import Left, Relocation
-from service.promises.runner import Parts, Runner
-from service.promises.watch import Minutes, Watch
-from service.serving import Kept, Serving
+from service.promises.watch import Watch, WatchHistory
+from service.serving import Serving, ServingStorage
 
 
 @dataclass(frozen=True, slots=True)
-class Promises:
+class PromiseService:
     """All of it, put together."""
 
     deployment: Deployment
@@ -36,12 +36,12 @@ class Promises:
     servings: Mapping[str, Serving]
     watches: Mapping[str, Watch]
     planners: Mapping[str, Planner]
-    runners: Mapping[str, Runner]
+    runners: Mapping[str, ControlLoop]
 
-    def here(self) -> Here:
+    def here(self) -> PlanningContext:
         """What is planned for now."""
         situations = {name: serving.situation() for name, serving in self.servings.items()}
-        return Here(self.deployment, self.planners, situations)
+        return PlanningContext(self.deployment, self.planners, situations)
 
     def wake(self) -> None:
         """Have every loop look now; called in the event loop."""
@@ -56,7 +56,7 @@ class Promises:
             paused=self.active.control.paused,
             pin=self.active.pin(datetime.now(UTC)),
             overrides=tuple(runner.override for runner in runners if runner.override),
-            refusals=tuple(one for runner in runners for one in runner.refusals),
+            refusals=tuple(refusal for runner in runners for refusal in runner.refusals),
             decisions=tuple(runner.decision for runner in runners),
         )
 
@@ -81,7 +81,7 @@ class Promises:
         seen = self.watches[name].seconds(self.deployment.rules.lookback_s, serving.router.waits_s)
         return observed_document(name, seen, self.planners[name], serving.situation(), stats)
 
-    async def minutes(self, name: str) -> Minutes:
+    async def minutes(self, name: str) -> WatchHistory:
         """All that was seen of a model in the last minutes."""
         return self.watches[name].minutes()
 
@@ -92,27 +92,25 @@ async def keep_promises(
     servings: Mapping[str, Serving],
     watches: Mapping[str, Watch],
     profiles: Mapping[str, Mapping[str, Profile]],
-    kept: Kept,
-    access: Access,
+    kept: ServingStorage,
+    access: AccessControl,
     apart: Apart,
-) -> AsyncIterator[Promises]:
+) -> AsyncIterator[PromiseService]:
     """Run a loop for each model that is served, which plans in a process apart."""
     search = partial(apart.do, planned_within)
-    planners = {
-        name: Planner(deployment, serving.model, profiles[name], search) for name, serving in servings.items()
-    }
-    runners = dict[str, Runner]()
+    planners = {name: Planner(deployment, serving.model, profiles[name], search) for name, serving in servings.items()}
+    runners = dict[str, ControlLoop]()
     async with AsyncExitStack() as stack:
         for name, serving in servings.items():
-            keeper = Keeper(name, deployment.windows, planners[name], deployment.rules)
-            place = targets.Place(deployment, serving.model, serving.situation(), profiles[name])
-            parts = Parts(serving, watches[name], keeper, kept.active, kept.store, access, kept.events, place)
+            controller = PromiseController(name, deployment.windows, planners[name], deployment.rules)
+            place = targets.ModelContext(deployment, serving.model, serving.situation(), profiles[name])
+            parts = LoopContext(serving, watches[name], controller, kept.active, kept.store, access, kept.events, place)
             left = Left(deployment, name, planners[name], kept.active)
             comeback = Relocation(serving, watches[name], left, kept.devices, access, place)
             stack.push_async_callback(comeback.close)
             serving.engine.comeback = comeback
-            runners[name] = await stack.enter_async_context(Runner(parts))
-        promises = Promises(deployment, kept.active, servings, watches, planners, runners)
+            runners[name] = await stack.enter_async_context(ControlLoop(parts))
+        promises = PromiseService(deployment, kept.active, servings, watches, planners, runners)
         loop = asyncio.get_running_loop()
 
         def tell(device: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from runtime import grammar
-from runtime.engine import Finish, Request, SamplingParams
+from runtime.engine import Finish, GenerationRequest, SamplingParams
 from runtime.errors import RequestError
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.models import EngineSettings
@@ -43,9 +43,9 @@ WISHES = {
 }
 
 
-def request(name: str, sampling: SamplingParams) -> Request:
+def request(name: str, sampling: SamplingParams) -> GenerationRequest:
     prompt = TOKENIZER.encode(f"count by {len(name)} from 11: 11 ")
-    return Request(name, prompt, sampling, epoch=1)
+    return GenerationRequest(name, prompt, sampling, epoch=1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
