@@ -213,9 +213,6 @@ def _within(inner: Place, other: Place) -> bool:
     return other[0] <= inner[0] and inner[1] <= other[1]
 
 
-# -- tokens with a meaning -------------------------------------------------------------------------
-
-
 def _meaning(
     text: str, tokens: Sequence[TextToken], goals: Sequence[Goal], here: Sequence[Place], near: bool
 ) -> Iterator[TextToken]:
@@ -272,10 +269,7 @@ def _is_misspelt(token: TextToken) -> bool:
 
 
 def _strange(text: str, clause: Place, tokens: Sequence[TextToken], goals: Sequence[Place]) -> Iterator[TextToken]:
-    """Beside a goal: no English, a time that no window took, a word right before a number.
-
-    ``durng``; ``inthe evening``; ``lose two GPUs``: the number is bare, and the goal took it.
-    """
+    """Beside a goal: no English (``durng``), a time without a window, ``lose`` in ``lose two GPUs``."""
     here = [place for place in goals if overlaps(clause, place)]
     inside = [token for token in tokens if here and clause[0] <= token.start < clause[1]]
     for word, after in zip_longest(inside, inside[1:]):
@@ -381,9 +375,6 @@ def _named_sides(goal: Goal) -> tuple[str | None, ...]:
     if isinstance(goal, Priority):
         return goal.higher, goal.lower
     return (goal.workload,) if isinstance(goal, Placement) else ()
-
-
-# -- words by themselves ---------------------------------------------------------------------------
 
 
 @cache
