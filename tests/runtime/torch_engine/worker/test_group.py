@@ -1,4 +1,4 @@
-"""Ranks in forked processes, in both forms: the same sums, hand-over that never overtakes, a way out when a peer is gone."""
+"""Peers in forked processes, in both forms: the same sums, hand-over that never overtakes, a way out when a peer is gone."""
 
 import os
 import signal
@@ -18,14 +18,14 @@ from runtime.torch_engine.worker.group import (
     GroupMemory,
     GroupShape,
     Position,
-    Ranks,
+    Peers,
 )
 from tests.rows import rows
 
 ROUNDS = {"shared_memory": 300, "torch_distributed": 20}
 """gloo takes some milliseconds for each on a busy machine."""
 LOCAL, CPU = "127.0.0.1", torch.device("cpu")
-Join = Callable[[int, int], Ranks]
+Join = Callable[[int, int], Peers]
 """From stage and rank, in that rank's process."""
 
 both_forms = pytest.mark.parametrize("form", [*ROUNDS])
@@ -199,7 +199,7 @@ def test_ranks_hear_that_one_which_stood_still_was_killed(fork, meeting, work):
         with pytest.raises(GroupAborted, match="peer"):
             talk(ranks, rank)
 
-    def talk(ranks: Ranks, rank: int) -> None:
+    def talk(ranks: Peers, rank: int) -> None:
         for _ in range(AHEAD + 1):
             if work == "sum":
                 ranks.group.all_reduce(torch.ones(8))
