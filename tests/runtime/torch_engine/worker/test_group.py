@@ -1,4 +1,4 @@
-"""Peers in forked processes, in both forms: the same sums, hand-over that never overtakes, a way out when a peer is gone."""
+"""Ranks in forked processes, in both forms: the same sums, hand-over that never overtakes, a way out when a peer is gone."""
 
 import os
 import signal
@@ -17,8 +17,8 @@ from runtime.torch_engine.worker.group import (
     GroupAborted,
     GroupMemory,
     GroupShape,
-    Position,
     Peers,
+    Position,
 )
 from tests.rows import rows
 
