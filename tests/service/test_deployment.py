@@ -201,6 +201,19 @@ def test_a_node_with_an_agent_is_served_from_another_and_nothing_spans_both(tmp_
     assert deployment.certificates.suffix == ".hosts"
 
 
+def test_the_example_of_two_hosts_can_be_served_with_a_model_on_each():
+    deployment = load(EXAMPLES / "two-hosts.yaml")
+    deployment.refuse_unless_served()
+    assert deployment.agents == {"b": ("127.0.0.1", 7443)}
+    assert [node.name for node in deployment.cluster.nodes for _ in node.gpus] == ["a", "a", "b", "b"]
+    may_use = {model.name: [gpu.index for gpu in model.cluster.gpus] for model in deployment.models}
+    assert may_use == {"counting": [1, 2, 3], "counting-llama": [0]}
+    assert {model.name: model.start.devices for model in deployment.models if model.start} == {
+        "counting": (2, 3),
+        "counting-llama": (0,),
+    }
+
+
 HOSTS = {
     "no node": ("{b: {agent: 'b:1'}}", "hosts.b: no node 'b' in the cluster; it has other, local"),
     "the agent of another": (
