@@ -23,7 +23,11 @@ _numbers = itertools.count()
 
 # the agent is a child of init, so that it can be killed without the host
 INIT = """
+mount -t tmpfs tmpfs /mnt
+for kept in {kept}; do mkdir -p /mnt$kept; mount --bind $kept /mnt$kept; done
 mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; hostname {name}; ip link set lo up
+for kept in {kept}; do mkdir -p $kept; mount --bind /mnt$kept $kept; done
+cd {root}
 cat > /tmp/{name}.pem
 {python} -m intentctl agent /tmp/{name}.pem --listen 0.0.0.0:7443 &
 echo $! > /tmp/agent.pid
@@ -56,7 +60,9 @@ class Machine:
         self._ours, self._theirs = f"ic{number}a", f"ic{number}b"
         net, last = f"10.213.{number // 64}", number % 64 * 4
         self._net, self._near, self.address = f"{net}.{last}/30", f"{net}.{last + 1}", f"{net}.{last + 2}"
-        script = INIT.format(name=name, python=sys.executable)
+        # a checkout in /tmp stays where it is
+        kept = [str(path) for path in (ROOT, Path(sys.prefix)) if path.is_relative_to("/tmp")]
+        script = INIT.format(name=name, python=sys.executable, root=ROOT, kept=" ".join(kept))
         with log.open("wb") as output:
             self._unshare = subprocess.Popen(
                 ["unshare", *SPACES, "--fork", "--kill-child", "--mount-proc", "sh", "-c", script],
