@@ -22,7 +22,7 @@ from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.launch import surroundings
 from runtime.vllm_engine.models import VllmSettings
 from runtime.vllm_engine.instance import Spare
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.process.launcher import LocalLauncher
 
 gpus = tuple(Gpu(n, "cpu", 3 << 30) for n in range(4))
@@ -39,7 +39,7 @@ async def serve():
     engine = await VllmEngine.start(checkpoint, parse_topology("tp2", cluster, 8, "fp32"), cluster, settings)
     shadow = await engine.prepare(parse_topology("1x1", cluster, 8, "fp32"))
     await shadow.ready()
-    await engine.submit(Request("r", (1, 2, 3), SamplingParams(10_000), 0))
+    await engine.submit(GenerationRequest("r", (1, 2, 3), SamplingParams(10_000), 0))
     await shadow.lag()
     both = engine.active, shadow._target
     spares[1].begin()

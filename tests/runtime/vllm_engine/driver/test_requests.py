@@ -14,11 +14,11 @@ from runtime.vllm_engine.driver.requests import NAME_KEY, name_of, token
 ROUND_TRIP = """
 import json
 from vllm.v1.request import Request as VllmRequest
-from runtime.engine import Request, SamplingParams
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.vllm_engine.driver.requests import core_request, name_of
 
 def seen(sampling):
-    core = core_request(Request("the name", (1, 2, 3), sampling, 0), (1, 2, 3, 4), 9)
+    core = core_request(GenerationRequest("the name", (1, 2, 3), sampling, 0), (1, 2, 3, 4), 9)
     core.request_id += "-0a1b"
     request = VllmRequest.from_engine_core_request(core, None)
     params = request.sampling_params
