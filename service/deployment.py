@@ -76,8 +76,10 @@ class Deployment:
     profiles: Mapping[str, str]
     """Device kind to the name of its profile or the path of its file; kinds left out have the profile of their own name."""
     timezone: str
-    agents: Mapping[str, tuple[str, int]]
-    """Host to the address and port of its agent; a node without one is this machine."""
+    agents: Mapping[str, tuple[str, int] | None]
+    """Host to the address and port of its agent; None: Ray starts it. A node that is not in it is this machine."""
+    ray: str
+    """The address of Ray's head; empty: there is none."""
 
     @property
     def certificates(self) -> Path:
@@ -178,14 +180,18 @@ def load(file: Path) -> Deployment:
         profiles=_profiles(source, cluster),
         timezone=timezone,
         agents=agents,
+        ray=data.get("hosts", {}).get("ray", ""),
     )
 
 
-def _agents(source: LocatedYaml) -> dict[str, tuple[str, int]]:
+def _agents(source: LocatedYaml) -> dict[str, tuple[str, int] | None]:
     """Where the agents of hosts listen; each host is a node, each agent that of one."""
     nodes = [node["name"] for node in source.data["cluster"]["nodes"]]
-    agents = dict[str, tuple[str, int]]()
+    agents = dict[str, tuple[str, int] | None]()
     for name, data in source.data["hosts"].items():
+        if name == "ray":
+            agents = dict.fromkeys(nodes) | agents
+            continue
         address, _, port = data["agent"].rpartition(":")
         if name not in nodes:
             raise source.error(["hosts", name], f"no node {name!r} in the cluster; it has {', '.join(nodes)}")

@@ -57,7 +57,7 @@ def expected(deployment: Deployment) -> "Expected":
 
     folders = tuple(str(model.to_serve().resolve()) for model in deployment.models)
     needs_vllm = any(model.engine.name == "vllm" for model in deployment.models)
-    return Expected(deployment.cluster, deployment.agents, folders, needs_vllm, visible_gpus())
+    return Expected(deployment.cluster, deployment.agents, folders, needs_vllm, visible_gpus(), deployment.ray)
 
 
 async def refuse_other_devices(deployment: Deployment) -> None:

@@ -66,6 +66,7 @@ CONFINED = {
     "matplotlib": paths("intentctl: plots"),
     "ssl": paths("runtime: hosts.tls hosts.agent"),
     "cryptography": paths("runtime: hosts.certificates"),
+    "ray": paths("runtime: hosts.placement"),
 }
 """Library to the only places that may use it."""
 

@@ -22,11 +22,11 @@ MAX_CODE_LINES = {
     "intent": 9_042,
     "validator": 1_033,
     "selector": 4_366,
-    "runtime": 10_227,
-    "service": 10_642,
+    "runtime": 10_342,
+    "service": 10_647,
     "intentctl": 5_550,
 }
-MAX_FILES = 352
+MAX_FILES = 353
 MAX_RUN = {"parse": (104, 952), "plan": (136, 1_587)}
 """Command to the most files and functions of the packages that it may run; what runs at import does not count. On a busy machine
 ``plan`` was seen to run 17 functions more: what is cut short by time runs other ones."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.errors import EngineStartError, TopologyError
+from runtime.hosts.placement import AgentPlacement
 from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import words
 from runtime.models import Cluster
@@ -25,13 +26,15 @@ class Expected:
     """What the service expects of its hosts."""
 
     cluster: Cluster
-    agents: Mapping[str, tuple[str, int]]
-    """Host to its agent's address and port; the one that has none is this machine."""
+    agents: Mapping[str, tuple[str, int] | None]
+    """Host to its agent's address and port, None where Ray starts it; the one that is not in it is this machine."""
     checkpoints: tuple[str, ...]
     """Folders that every host has."""
     needs_vllm: bool
     visible: str
     """What processes of this machine may use of its GPUs, as in ``CUDA_VISIBLE_DEVICES``; empty: all."""
+    ray: str = ""
+    """The address of its head."""
 
 
 class Hosts:
@@ -43,6 +46,7 @@ class Hosts:
         self.on_back: Callable[[int], None] = lambda _: None
         """Called for each device of a host that is reached."""
         self._expected, self._certificate = expected, certificate
+        self._placement = AgentPlacement(expected.agents, expected.ray)
         self._nodes = {node.name: node for node in expected.cluster.nodes}
         self._here = {
             name: LocalLauncher(name, node.gpus[0].index, expected.visible)
@@ -109,8 +113,9 @@ class Hosts:
 
     async def _reach(self, name: str) -> None:
         node, expected = self._nodes[name], self._expected
+        address = await self._placement.address(name)
         remote = RemoteHost(name, node.gpus[0].index, self._note_lost)
-        await remote.open(expected.agents[name], self._certificate, expected.checkpoints)
+        await remote.open(address, self._certificate, expected.checkpoints)
         what = wrong_devices(node.gpus, remote.facts)
         if what := what or differences(remote.facts, self._ours, needs_vllm=expected.needs_vllm):
             remote.close()

@@ -9,6 +9,7 @@ from statistics import median
 from runtime.errors import EngineStartError
 from runtime.hosts import messages
 from runtime.hosts.cluster import Expected
+from runtime.hosts.placement import AgentPlacement
 from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import words
 from runtime.process.facts import HostFacts, differences, gather, wrong_devices
@@ -32,16 +33,18 @@ async def look(expected: Expected, certificate: Path) -> list[Seen]:
     nodes = {node.name: node.gpus for node in expected.cluster.nodes}
     here = [name for name in nodes if name not in expected.agents]
     seen = [Seen(name, wrong_devices(nodes[name], ours), f"this machine, {_told(ours)}") for name in here]
-    for name, address in expected.agents.items():
-        remote = RemoteHost(name, 0, lambda *_: None)
+    placement = AgentPlacement(expected.agents, expected.ray)
+    for name in expected.agents:
+        remote, where = RemoteHost(name, 0, lambda *_: None), "its agent"
         try:
+            address = await placement.address(name)
+            where = f"{address[0]}:{address[1]}"
             await remote.open(address, certificate, expected.checkpoints)
             facts = remote.facts
             wrong = wrong_devices(nodes[name], facts) or differences(facts, ours, needs_vllm=expected.needs_vllm)
-            where = f"{address[0]}:{address[1]} from {remote.address_here}"
-            seen.append(Seen(name, wrong, f"{where}, {_told(facts)}, {await _near(remote)}"))
+            seen.append(Seen(name, wrong, f"{where} from {remote.address_here}, {_told(facts)}, {await _near(remote)}"))
         except (OSError, EngineStartError) as error:
-            seen.append(Seen(name, f"{address[0]}:{address[1]}: {words(error)}", ""))
+            seen.append(Seen(name, f"{where}: {words(error)}", ""))
         finally:
             remote.close()
     return seen

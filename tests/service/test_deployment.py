@@ -214,6 +214,15 @@ def test_the_example_of_two_hosts_can_be_served_with_a_model_on_each():
     }
 
 
+def test_with_ray_every_node_has_an_agent_but_those_by_hand_keep_their_own(tmp_path):
+    deployment = read(tmp_path, TWO + "hosts: {local: {agent: 'l:7443'}, ray: '10.0.0.1:6379'}\n")
+    deployment.refuse_unless_served()
+    assert (deployment.agents, deployment.ray) == ({"other": None, "local": ("l", 7443)}, "10.0.0.1:6379")
+    assert deployment.cluster.network is None
+    named = TWO.replace("name: other", "name: Other_1")
+    assert "cluster.nodes[0].name" in refused(tmp_path, f"{named}hosts: {{ray: 'h:1'}}\n")
+
+
 HOSTS = {
     "no node": ("{b: {agent: 'b:1'}}", "hosts.b: no node 'b' in the cluster; it has other, local"),
     "the agent of another": (
@@ -224,6 +233,8 @@ HOSTS = {
     "no port": ("{other: {agent: b}}", "hosts.other.agent"),
     "no name for a certificate": ("{Other_1: {agent: 'b:1'}}", "hosts"),
     "no agent": ("{other: {}}", "hosts.other"),
+    "no port of Ray": ("{ray: head}", "hosts.ray"),
+    "a host named ray": ("{ray: {agent: 'b:1'}}", "hosts.ray"),
 }
 
 

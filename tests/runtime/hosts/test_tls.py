@@ -220,3 +220,6 @@ def test_on_one_host_nothing_of_this_is_imported():
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert said.stdout.strip() == "[]"
+    code = "import sys, runtime.hosts.look, runtime.hosts.agent; print('ray' in sys.modules)"  # agents by hand
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert said.stdout.strip() == "False"
