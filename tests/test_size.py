@@ -22,7 +22,7 @@ MAX_CODE_LINES = {
     "intent": 9_042,
     "validator": 1_033,
     "selector": 4_366,
-    "runtime": 10_342,
+    "runtime": 10_344,
     "service": 10_647,
     "intentctl": 5_551,
 }

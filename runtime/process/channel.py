@@ -8,6 +8,7 @@ reads is refused by name.
 """
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
@@ -187,8 +188,9 @@ class BlockingChannel:
             FrameError: what came is no message.
         """
         frames = Frames(self._kind)
-        while data := self._sock.recv(_CHUNK):
-            yield from frames.feed(data)
+        with contextlib.suppress(ConnectionResetError):  # of an end that was killed with words unread
+            while data := self._sock.recv(_CHUNK):
+                yield from frames.feed(data)
 
 
 class AsyncChannel:
