@@ -2,9 +2,9 @@
 
 The built-in engine on the counting checkpoint, twelve greedy streams. A driver or a rank is killed again and again, each time as
 after a minute of service: from the moment it is noticed to an engine that serves, and from there to the next token. The same
-from the kill of a rank to the next token, where a topology stands by. Then the whole service on ``examples/local-cpu.yaml``,
-with a device whose worker dies at each start. Then chaos: 32 streams that begin anew, a switch every five seconds and a kill
-every twenty; each finished stream is compared with the same request before it.
+from the kill of a rank to the next token, where a topology stands by. Then chaos in the whole service on
+``examples/local-cpu.yaml``: 32 streams that begin anew, a switch every five seconds and a kill every twenty; each finished
+stream is compared with the same request before it. Then the same service with a device whose worker dies at each start.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from runtime.stream import Delta, GenerationParams
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
-from service.composition import compose
+from service.composition import Composition, compose
 from service.deployment import load
 from service.settings import Settings
 
@@ -44,6 +44,7 @@ Document = dict[str, Any]
 CHECKPOINT = ROOT / "examples" / "counting"
 STREAMS, TOKENS = 12, 600
 CLIENTS, CHAOS_TOKENS, SWITCH_EVERY_S, KILL_EVERY_S = 32, 200, 5.0, 20.0
+HELD_EVERY_S = 30.0
 SHAPES = ("pp2", "tp2", "1x1")
 BAR_S, STANDBY_BAR_S, SICK_BAR_S = 3.0, 1.0, 15.0
 """Noticed to the next token, in the median; the same from the kill where a topology stands by; to service without a device."""
@@ -82,11 +83,12 @@ async def _measured(kills: int, chaos_s: float) -> Document:
     engine = await TorchEngine.start(CHECKPOINT, start, cluster, settings)
     try:
         async with Router(engine, Tokenizer.load(CHECKPOINT)) as router:
-            rounds = [await _killed(engine, router, number) for number in range(kills)]
+            whole = [await _said(router, place, TOKENS, []) for place in range(STREAMS)]
+            rounds = [await _killed(engine, router, number, whole) for number in range(kills)]
             stood_s = [await _stood_in(engine, router, cluster) for _ in range(max(1, kills // 2))]
-            chaos = await _chaos(engine, router, cluster, chaos_s) if chaos_s else {}
     finally:
         await engine.close()
+    chaos = await _chaos(chaos_s) if chaos_s else {}
     sick = await _sick()
     together = median([one["ready_s"] + one["token_s"] for one in rounds])
     missed = [f"{together:.2f} s from noticed to the next token"] if together > BAR_S else []
@@ -95,6 +97,7 @@ async def _measured(kills: int, chaos_s: float) -> Document:
     if sick["ready_s"] > SICK_BAR_S:
         missed.append(f"{sick['ready_s']:.1f} s until the rest served without a device")
     failed = [one for one in (*rounds, sick, chaos) if one and (one["wrong"] or one["errors"])]
+    missed += ["chaos took devices out"] if chaos.get("out") else []
     missed += [f"{one['wrong']} wrong, {one['errors']} errors" for one in failed]
     kinds = {name: median([one[name] for one in rounds]) for name in ("ready_s", "token_s")}
     found = kinds | {"together_s": together, "rounds": rounds}
@@ -111,7 +114,7 @@ async def _said(router: Router, number: int, tokens: int, heard: list[Delta]) ->
     return [delta.token_id or 0 for delta in heard]
 
 
-async def _killed(engine: TorchEngine, router: Router, number: int) -> Document:
+async def _killed(engine: TorchEngine, router: Router, number: int, whole: list[list[int]]) -> Document:
     """One kill under streams: how long each part of the pause took, and whether all said what they say unbroken."""
     await asyncio.sleep(IMPORTED_S)
     engine._pauses = Pauses()  # noqa: SLF001 - as after a steady minute
@@ -125,7 +128,6 @@ async def _killed(engine: TorchEngine, router: Router, number: int) -> Document:
     ready_s = await _until(engine, EngineState.SERVING)
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     next_s = min(one.arrived_at_s for one in itertools.chain(*heard) if one.arrived_at_s > noticed_s)
-    whole = [await _said(router, place, TOKENS, []) for place in range(STREAMS)]
     return {
         "victim": "driver" if number % 2 else "rank",
         "ready_s": ready_s - noticed_s,
@@ -193,54 +195,73 @@ async def _until(engine: TorchEngine, state: EngineState) -> float:
     return time.monotonic()
 
 
-async def _chaos(engine: TorchEngine, router: Router, cluster: Cluster, lasts_s: float) -> Document:
-    """Switches and kills under streams that begin anew."""
-    want = [await _said(router, number, CHAOS_TOKENS, []) for number in range(CLIENTS)]
-    ends_s = time.monotonic() + lasts_s
-    found: Document = {
-        "streams": 0,
-        "wrong": 0,
-        "errors": 0,
-        "switches": 0,
-        "given_up": 0,
-        "kills": 0,
-        "why": [],
+async def _chaos(lasts_s: float) -> Document:
+    """Switches and kills in the whole service, under streams that begin anew."""
+    with tempfile.TemporaryDirectory() as name:
+        async with compose(load(ROOT / "examples" / "local-cpu.yaml"), Settings(data_dir=Path(name))) as parts:
+            serving = parts.servings["counting"]
+            want = [await _said(serving.router, number, CHAOS_TOKENS, []) for number in range(CLIENTS)]
+            found = dict.fromkeys(("streams", "wrong", "errors", "switches", "given_up", "kills"), 0)
+            reasons, ends_s = list[str](), time.monotonic() + lasts_s
+            held = [_held()]
+
+            async def client(number: int) -> None:
+                while time.monotonic() < ends_s:
+                    try:
+                        found["wrong"] += await _said(serving.router, number, CHAOS_TOKENS, []) != want[number]
+                    except RuntimeFault as error:
+                        found["errors"] += 1
+                        reasons.append(str(error))
+                    found["streams"] += 1
+
+            trouble = [_switches(parts, found), _kills(cast("TorchEngine", serving.engine), found), _watched(held)]
+            tasks = [asyncio.create_task(one) for one in trouble]
+            await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await serving.settled()
+            out = {str(device): one.why for device, one in parts.devices.all.items()}
+            return found | {"seconds": lasts_s, "why": reasons[:5], "out": out, "held": held}
+
+
+async def _switches(parts: Composition, found: Document) -> None:
+    serving, cluster = parts.servings["counting"], parts.deployment.cluster
+    coordinator = Coordinator(serving.engine, serving.router, _Forgetful(), SwitchSettings())
+    for shape in itertools.cycle(SHAPES):
+        await asyncio.sleep(SWITCH_EVERY_S)
+        with contextlib.suppress(RuntimeFault):
+            target = parse_topology(shape, cluster, 8, "fp32")
+            report = await coordinator.switch(target, f"to {shape}", lambda _: None)
+            found["switches" if report.reason is None else "given_up"] += 1
+
+
+async def _kills(engine: TorchEngine, found: Document) -> None:
+    dice = random.Random(1)
+    while True:
+        await asyncio.sleep(KILL_EVERY_S)
+        with contextlib.suppress(EngineLostError, ProcessLookupError, IndexError):
+            pids = [engine._driver.pid, *(await engine.stats()).worker_pids.values()]  # noqa: SLF001
+            os.kill(dice.choice(pids), signal.SIGKILL)
+            found["kills"] += 1
+
+
+async def _watched(held: list[Document]) -> None:
+    """What this process holds, every half minute."""
+    while True:
+        await asyncio.sleep(HELD_EVERY_S)
+        held.append(_held())
+
+
+def _held() -> Document:
+    """Resident bytes and open files of this process, and how many processes run below it."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    children = Path("/proc/self/task").glob("*/children")
+    return {
+        "rss_mb": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "children": sum(len(one.read_text(encoding="utf-8").split()) for one in children),
     }
-
-    async def client(number: int) -> None:
-        while time.monotonic() < ends_s:
-            try:
-                said = await _said(router, number, CHAOS_TOKENS, [])
-                found["wrong"] += said != want[number]
-            except RuntimeFault as error:
-                found["errors"] += 1
-                found["why"].append(str(error))
-            found["streams"] += 1
-
-    async def switches() -> None:
-        coordinator = Coordinator(engine, router, _Forgetful(), SwitchSettings())
-        for shape in itertools.cycle(SHAPES):
-            await asyncio.sleep(SWITCH_EVERY_S)
-            with contextlib.suppress(RuntimeFault):
-                target = parse_topology(shape, cluster, 8, "fp32")
-                report = await coordinator.switch(target, f"to {shape}", lambda _: None)
-                found["switches" if report.reason is None else "given_up"] += 1
-
-    async def kills() -> None:
-        dice = random.Random(1)
-        while True:
-            await asyncio.sleep(KILL_EVERY_S)
-            with contextlib.suppress(EngineLostError, ProcessLookupError, IndexError):
-                pids = [engine._driver.pid, *(await engine.stats()).worker_pids.values()]  # noqa: SLF001
-                os.kill(dice.choice(pids), signal.SIGKILL)
-                found["kills"] += 1
-
-    trouble = [asyncio.create_task(switches()), asyncio.create_task(kills())]
-    await asyncio.gather(*(client(number) for number in range(CLIENTS)))
-    for task in trouble:
-        task.cancel()
-    await asyncio.gather(*trouble, return_exceptions=True)
-    return found | {"seconds": lasts_s, "why": found["why"][:5]}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from runtime.coordinator import Coordinator
 from runtime.engine import EngineState, Finish, SamplingParams
-from runtime.errors import RuntimeFault
+from runtime.errors import RuntimeFault, StreamError
 from runtime.machine import SwitchSettings
 from runtime.models import Phase, Progress
 from runtime.notation import parse_topology
@@ -136,6 +136,48 @@ async def test_streams_go_on_where_ranks_share_no_memory(unbroken, how):
         Router(engine, TOKENIZER) as router,
     ):
         await every_stream_goes_on(engine, router, unbroken, "rank", how)
+
+
+class Poisoned(TorchEngine):
+    driver_module = "tests.runtime.torch_engine.driver.faulty_driver"
+    num_starts = 0
+
+    async def _launch(self) -> None:
+        self.num_starts += 1
+        await super()._launch()
+
+
+@pytest.mark.exhaustive
+async def test_one_request_that_loses_each_engine_ends_alone(tmp_path, monkeypatch):
+    fault = tmp_path / "fault"
+    monkeypatch.setenv("INTENTCTL_TEST_FAULT", str(fault))
+    (poison,) = TOKENIZER.encode("~")
+    fault.write_text(f"poison {poison}")
+    async with started(CHECKPOINT, "1x1", PLACE, ENGINE, Poisoned) as engine, Router(engine, TOKENIZER) as router:
+        unbroken, spoken = await eleven(router, {}), dict[int, list[Delta]]()
+        others = asyncio.create_task(eleven(router, spoken))
+        while len(spoken) < 11 or min(map(len, spoken.values())) < 30:  # noqa: ASYNC110 - processes bring it about
+            await asyncio.sleep(0.005)
+        engine.num_starts = 0
+        with pytest.raises(StreamError, match="poison_request"):
+            async for _ in router.generate("count ~ by 2: ", GenerationParams(PLAIN)):
+                pass
+        await others
+        ids = {number: [delta.token_id for delta in deltas] for number, deltas in spoken.items()}
+        assert ids == {number: [delta.token_id for delta in deltas] for number, deltas in unbroken.items()}
+        assert engine.num_starts <= 3
+        assert (router.counts.lost, router.counts.duplicates, router.counts.wrong_epoch) == (0, 0, 0)
+
+
+async def eleven(router: Router, spoken: dict[int, list[Delta]]) -> dict[int, list[Delta]]:
+    async def listen(number: int) -> None:
+        params = GenerationParams(PLAIN, ignore_eos=True)
+        async for delta in router.generate(f"count by {number + 1} from 11: 11 ", params):
+            if not delta.is_pause:
+                spoken.setdefault(number, []).append(delta)
+
+    await asyncio.gather(*map(listen, range(11)))
+    return spoken
 
 
 BEFORE = (Phase.WARMING, Phase.SYNCING, Phase.CUTTING)

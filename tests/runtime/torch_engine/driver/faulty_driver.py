@@ -1,7 +1,9 @@
-"""A driver whose workers fail while layers come or KV is copied; run by test_streaming and test_hung.
+"""A driver whose workers fail: while layers come, KV is copied or a token is computed.
+
+Run by test_streaming, test_hung and test_lost_engines.
 
 The file named by ``INTENTCTL_TEST_FAULT`` says how: ``raise LAYER`` or ``die LAYER``, when the second rank of TP2 takes
-that layer; ``copy 0``: each copy. Without the file all is well.
+that layer; ``copy 0``: each copy; ``poison TOKEN``: die at a step that computes this token. Without the file all is well.
 """
 
 import os
@@ -9,11 +11,11 @@ from pathlib import Path
 
 from runtime.models import LayerRange
 from runtime.torch_engine.driver.loop import main
-from runtime.torch_engine.messages import Copied, Copy
+from runtime.torch_engine.messages import Copied, Copy, Run
 from runtime.torch_engine.worker.loop import Worker
 from runtime.torch_engine.worker.shard import Shard
 
-_take, _copy = Shard.take, Worker._copy
+_take, _copy, _run = Shard.take, Worker._copy, Worker._run
 
 
 def faulty(self: Shard, layers: LayerRange) -> None:
@@ -36,7 +38,16 @@ def faulty_copy(self: Worker, order: Copy) -> Copied:
     return _copy(self, order)
 
 
+def poisoned(self: Worker, order: Run) -> None:
+    """The same."""
+    file = Path(os.environ["INTENTCTL_TEST_FAULT"])
+    if file.exists() and file.read_text().startswith("poison") and int(file.read_text().split()[1]) in order.tokens:
+        os._exit(3)
+    _run(self, order)
+
+
 if __name__ == "__main__":
     Worker._copy = faulty_copy  # type: ignore[method-assign]
+    Worker._run = poisoned  # type: ignore[method-assign]
     Shard.take = faulty  # type: ignore[method-assign]
     main()
