@@ -53,7 +53,11 @@ def agent(
     """Be the agent of this host: start drivers here for the service that shows the right certificate."""
     from runtime.errors import EngineStartError
     from runtime.hosts.agent import run
+    from service.logs import configure
+    from service.settings import read_settings
 
+    settings = read_settings()
+    configure(settings.log_level, settings.log_format)
     address, _, port = listen.rpartition(":")
     if not address or not port.isdecimal() or int(port) > 65535:
         raise typer.BadParameter(f"{listen!r} is no address; write HOST:PORT, as 10.0.0.2:{PORT}")

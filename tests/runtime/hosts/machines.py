@@ -1,4 +1,6 @@
-"""A host of a test: namespaces of network, PID, mount, IPC and UTS with /tmp and /dev/shm of its own, joined by a veth pair.
+"""A host of a test: namespaces of network, PID, mount, IPC and UTS with /tmp and /dev/shm of its own.
+
+It is joined by a veth pair, or by a relay that delays packets.
 
 The death of its init is its death. Its network is this test's alone; traffic over it goes to no other machine.
 """
@@ -19,6 +21,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 TOOLS = ("unshare", "nsenter", "ip", "tc")
 SPACES = ("--net", "--pid", "--mount", "--ipc", "--uts")
+NOWHERE = ("lladdr", "02:00:00:00:00:01", "nud", "permanent")
 _numbers = itertools.count()
 
 # the agent is a child of init, so that it can be killed without the host
@@ -54,9 +57,11 @@ def namespaces() -> None:
 class Machine:
     """A host whose agent listens."""
 
-    def __init__(self, name: str, certificate: Path, log: Path) -> None:
+    def __init__(self, name: str, certificate: Path, log: Path, delay_s: float = 0.0) -> None:
+        """``delay_s`` is one way; a link with one carries about 200 Mbit/s."""
         number = (os.getpid() * 16 + next(_numbers)) % 16000
-        self.name, self.log = name, log
+        self.name, self.log, self._delay_s = name, log, delay_s
+        self._relay: subprocess.Popen[bytes] | None = None
         self._ours, self._theirs = f"ic{number}a", f"ic{number}b"
         net, last = f"10.213.{number // 64}", number % 64 * 4
         self._net, self._near, self.address = f"{net}.{last}/30", f"{net}.{last + 1}", f"{net}.{last + 2}"
@@ -78,19 +83,11 @@ class Machine:
     def _join(self, certificate: Path) -> None:
         # when its end of the link is gone, nothing that is meant for it leaves this machine
         run("ip", "route", "replace", "unreachable", self._net, "metric", "4000")
-        run(
-            "ip",
-            "link",
-            "add",
-            self._ours,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            self._theirs,
-            "netns",
-            str(self.init),
-        )
+        if self._delay_s:
+            self._carry()
+        else:
+            far = ("peer", "name", self._theirs, "netns", str(self.init))
+            run("ip", "link", "add", self._ours, "type", "veth", *far)
         run("ip", "addr", "add", f"{self._near}/30", "dev", self._ours)
         run("ip", "link", "set", self._ours, "up")
         self.inside("ip", "addr", "add", f"{self.address}/30", "dev", self._theirs)
@@ -98,6 +95,12 @@ class Machine:
         assert self._unshare.stdin is not None
         self._unshare.stdin.write(certificate.read_bytes())
         self._unshare.stdin.close()
+
+    def _carry(self) -> None:
+        relay = [sys.executable, "-m", "tests.runtime.hosts.relay", str(self.init), str(self._delay_s)]
+        self._relay = subprocess.Popen([*relay, self._ours, self._theirs], cwd=ROOT, stdout=subprocess.PIPE)
+        assert self._relay.stdout is not None
+        assert self._relay.stdout.readline() == b"carries\n"
 
     def inside(self, *command: str) -> str:
         return run("nsenter", "-t", str(self.init), *SPACES, *command)
@@ -111,22 +114,13 @@ class Machine:
 
     def shape(self, rate: str) -> None:
         """Both ways over the link, so many bits a second."""
+        tbf = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
         for inside, device in ((run, self._ours), (self.inside, self._theirs)):
-            inside(
-                "tc",
-                "qdisc",
-                "replace",
-                "dev",
-                device,
-                "root",
-                "tbf",
-                "rate",
-                rate,
-                "burst",
-                "256kb",
-                "latency",
-                "50ms",
-            )
+            inside("tc", "qdisc", "replace", "dev", device, *tbf)
+
+    def carried_bytes(self) -> int:
+        """What came from there over the link so far."""
+        return int(Path(f"/sys/class/net/{self._ours}/statistics/rx_bytes").read_text())
 
     def kill(self) -> None:
         """The host dies."""
@@ -147,33 +141,11 @@ class Machine:
 
     def fall_silent(self) -> None:
         """What it says goes nowhere; what it is told still comes."""
-        self.inside(
-            "ip",
-            "neigh",
-            "replace",
-            self._near,
-            "lladdr",
-            "02:00:00:00:00:01",
-            "dev",
-            self._theirs,
-            "nud",
-            "permanent",
-        )
+        self.inside("ip", "neigh", "replace", self._near, *NOWHERE, "dev", self._theirs)
 
     def hear_nothing(self) -> None:
         """What it is told goes nowhere; what it says still comes."""
-        run(
-            "ip",
-            "neigh",
-            "replace",
-            self.address,
-            "lladdr",
-            "02:00:00:00:00:01",
-            "dev",
-            self._ours,
-            "nud",
-            "permanent",
-        )
+        run("ip", "neigh", "replace", self.address, *NOWHERE, "dev", self._ours)
 
     def cut_off(self) -> None:
         run("ip", "link", "set", self._ours, "down")
@@ -184,6 +156,9 @@ class Machine:
         return [line for line in told if "runtime." in line]
 
     def close(self) -> None:
+        if self._relay is not None:
+            self._relay.kill()
+            self._relay.communicate()
         for pid in (self.init, self._unshare.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -211,8 +186,8 @@ def run(*command: str) -> str:
 
 
 @contextlib.contextmanager
-def machine(name: str, certificate: Path, folder: Path) -> Iterator[Machine]:
-    made = Machine(name, certificate, folder / f"{name}-{next(_numbers)}.log")
+def machine(name: str, certificate: Path, folder: Path, delay_s: float = 0.0) -> Iterator[Machine]:
+    made = Machine(name, certificate, folder / f"{name}-{next(_numbers)}.log", delay_s)
     try:
         made.listens()
         yield made

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 
@@ -141,20 +142,25 @@ async def begun(spoken: dict[str, list[Delta]], streams: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_streams_and_switches_on_another_host_are_those_of_one(keys, unbroken, tmp_path):
-    with machine("b", keys / "b.pem", tmp_path) as there:
-        there.shape("1gbit")
+FAR = pytest.param(0.005, "200mbit", 30, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1200)])
+
+
+@pytest.mark.parametrize(("delay_s", "rate", "switches"), [(0.0, "1gbit", 3), FAR], ids=["near", "far"])
+async def test_streams_and_switches_on_another_host_are_those_of_one(keys, unbroken, tmp_path, delay_s, rate, switches):
+    with machine("b", keys / "b.pem", tmp_path, delay_s) as there:
+        there.shape(rate)
         async with reached(there, keys) as (hosts, _), serving(hosts, ONE) as (engine, router):
             assert len(there.processes()) == 2  # a driver and its worker
-            spoken: dict[str, list[Delta]] = {}
-            streams = asyncio.create_task(said(router, spoken))
-            await begun(spoken, len(STREAMS))
-            coordinator = Coordinator(engine, router, Written(), SwitchSettings())
-            for number, target in enumerate((TWO, ONE, TWO)):
-                report = await coordinator.switch(target, f"op-{number}", lambda _: None)
-                assert report.phase is Phase.DONE, report.detail
-            await streams
-            same(spoken, unbroken, router)
+            coordinator, targets = Coordinator(engine, router, Written(), SwitchSettings()), itertools.cycle((TWO, ONE))
+            for number in range(0, switches, 3):
+                spoken: dict[str, list[Delta]] = {}
+                streams = asyncio.create_task(said(router, spoken))
+                await begun(spoken, len(STREAMS))
+                for target in itertools.islice(targets, 3):
+                    report = await coordinator.switch(target, f"op-{number}", lambda _: None)
+                    assert report.phase is Phase.DONE, report.detail
+                await streams
+                same(spoken, unbroken, router)
             with pytest.raises(SwitchError, match="is on host a, and what runs is on host b: the torch engine moves"):
                 await engine.prepare(HERE)
             with pytest.raises(TopologyError, match="on the hosts a and b: a topology runs on one"):
