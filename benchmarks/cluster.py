@@ -13,8 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
@@ -25,7 +26,7 @@ from selector.profiles import fit_cpu
 from tests.runtime.hosts.machines import Machine, machine, why_impossible
 from tests.service.scripted import SAMPLES
 
-STREAMS, TOKENS, SWITCHES = 8, 900, ("CPU[2,3]", "CPU[2]")
+STREAMS, TOKENS, TARGETS = 8, 900, ("CPU[2,3]", "CPU[2]")
 DEPLOYMENT = """\
 apiVersion: intentctl/v1
 kind: Deployment
@@ -49,12 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run it and print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", default="1gbit", help="of the link, each way")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="of the link, one way; it carries 200mbit then")
+    parser.add_argument("--switches", type=int, default=2, help="on host b, before it is lost")
     parser.add_argument("--json", type=Path, help="write the report there, too")
     options = parser.parse_args(arguments)
     if why := why_impossible():
         sys.exit(why)
     with tempfile.TemporaryDirectory() as folder:
-        report = run(Path(folder), options.rate)
+        report = run(Path(folder), options)
     for name, value in report.items():
         print(f"{name:34} {value}")
     if options.json:
@@ -62,54 +65,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(folder: Path, rate: str) -> dict[str, Any]:
+def run(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The whole story, from certificates to the host that takes over."""
     file = folder / "cluster.yaml"
     (folder / "cpu.yaml").write_text(yaml.safe_dump(fit_cpu(SAMPLES).to_mapping()))
     checkpoint = ROOT / "examples" / "counting"
     file.write_text(DEPLOYMENT.format(link=LINK, agent="127.0.0.1:7443", checkpoint=checkpoint))
     subprocess.run([*COMMAND, "hosts", "init", "--deployment", file], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-    with machine("b", folder / "cluster.hosts" / "b.pem", folder) as there:
-        there.shape(rate)
+    with machine("b", folder / "cluster.hosts" / "b.pem", folder, options.delay_ms / 1000) as there:
+        there.shape(options.rate)
         file.write_text(DEPLOYMENT.format(link=LINK, agent=f"{there.address}:7443", checkpoint=checkpoint))
-        serve = [
-            *COMMAND,
-            "serve",
-            "--port",
-            "0",
-            "--data-dir",
-            str(folder / "data"),
-            "--deployment",
-            str(file),
-        ]
+        serve = [*COMMAND, "serve", "--port", "0", "--data-dir", str(folder / "data"), "--deployment", str(file)]
         environment = {**os.environ, "INTENTCTL_LOG_LEVEL": "error"}
         with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as service:
             try:
                 assert service.stdout is not None
-                return asyncio.run(story(service.stdout.readline().strip(), there))
+                return asyncio.run(story(service.stdout.readline().strip(), there, options.switches))
             finally:
                 service.terminate()
 
 
-async def story(url: str, there: Machine) -> dict[str, Any]:
-    """Streams, two switches on host b, its death, and the end of the streams."""
+async def story(url: str, there: Machine, switches: int) -> dict[str, Any]:
+    """Streams, switches on host b, its death, and the end of the streams; with new streams for every two switches."""
+    pauses_ms, gaps_s, ends = list[float](), list[float](), list[str]()
     async with httpx.AsyncClient(base_url=url, timeout=120) as http:
-        arrivals: list[list[float]] = [[] for _ in range(STREAMS)]
-        streams = asyncio.gather(*(listen(http, number, each) for number, each in enumerate(arrivals)))
-        await spoken(arrivals, 40)
-        began_s = time.monotonic()
-        pauses_ms = [await switch(http, target) for target in SWITCHES]
-        switched_s = time.monotonic()
-        await spoken(arrivals, max(map(len, arrivals)) + 40)
-        there.kill()
-        lost_s = time.monotonic()
-        ends = await streams
+        for number in range(0, switches, 2):
+            arrivals: list[list[float]] = [[] for _ in range(STREAMS)]
+            streams = asyncio.gather(*(listen(http, place, each) for place, each in enumerate(arrivals)))
+            await spoken(arrivals, 40)
+            began_s = time.monotonic()
+            pauses_ms += [await switch(http, target) for target in islice(TARGETS, switches - number)]
+            gaps_s.append(longest(arrivals, began_s, time.monotonic()))
+            if number + 2 >= switches:
+                await spoken(arrivals, max(map(len, arrivals)) + 40)
+                there.kill()
+            lost_s = time.monotonic()
+            ends += await streams
         state = (await http.get("/v1/topology")).json()
+        inside = f"{median(pauses_ms):.1f} ms inside in the median, {max(pauses_ms):.1f} at most"
         return {
-            "streams that ended well": f"{ends.count('length') + ends.count('stop')} of {STREAMS}",
-            "tokens": sum(map(len, arrivals)),
-            "switches on host b": ", ".join(f"{pause_ms:.1f} ms inside" for pause_ms in pauses_ms),
-            "longest gap while it switched": f"{longest(arrivals, began_s, switched_s) * 1000:.0f} ms",
+            "streams that ended well": f"{ends.count('length') + ends.count('stop')} of {len(ends)}",
+            "switches on host b": f"{switches}, {inside}",
+            "longest gap while it switched": f"{max(gaps_s) * 1000:.0f} ms",
             "gap when host b was lost": f"{longest(arrivals, lost_s, time.monotonic()):.1f} s",
             "it serves now as": state["topology"]["text"],
         }
