@@ -22,6 +22,8 @@ RESTART_PATIENCE_S = 10.0
 """How long a call waits for a driver that is started anew."""
 STEADY_S, MOST_PAUSE_S = 60.0, 60.0
 """After a steady while a lost driver is replaced at once, otherwise after a pause that doubles each time."""
+WORTH = 10.0
+"""A driver that served for so many times the pause before it, one second at least, does not make the next pause longer."""
 MOST_FAILED_STARTS = 2
 """With a device to blame; then nothing is tried on it any more."""
 MOST_PATIENCE_S = 3600
@@ -109,10 +111,10 @@ class Vigil:
 
 
 class Pauses:
-    """Before each start of a lost driver: none after a steady while, else twice the one before."""
+    """Before each start of a lost driver: none after a steady while, the same after a fair one, else twice the one before."""
 
     def __init__(self) -> None:
-        self._since_s, self._num_losses, self._is_elsewhere = time.monotonic(), 0, False
+        self._since_s, self._num_doublings, self._is_elsewhere = time.monotonic(), 0, False
         self._failed_starts = Counter[int]()
         """Of each device that was to blame for one, since the last steady while."""
 
@@ -122,9 +124,12 @@ class Pauses:
 
     def lost(self) -> None:
         """It ended."""
-        if time.monotonic() - self._since_s > STEADY_S:
-            self._num_losses = 0
+        served_s = time.monotonic() - self._since_s
+        if served_s > STEADY_S:
+            self._num_doublings = 0
             self._failed_starts.clear()
+        elif served_s >= WORTH * max(1.0, self._pause_s(self._num_doublings - 1)):
+            self._num_doublings = max(0, self._num_doublings - 1)
 
     def elsewhere(self) -> None:
         """What is tried next is not what failed: it need not wait."""
@@ -143,6 +148,9 @@ class Pauses:
         if self._is_elsewhere:
             self._is_elsewhere = False
             return 0.0
-        pause_s = min(MOST_PAUSE_S, 2.0 ** (self._num_losses - 1)) if self._num_losses else 0.0
-        self._num_losses += 1
-        return pause_s
+        self._num_doublings += 1
+        return self._pause_s(self._num_doublings - 1)
+
+    @staticmethod
+    def _pause_s(doublings: int) -> float:
+        return min(MOST_PAUSE_S, 2.0 ** (doublings - 1)) if doublings > 0 else 0.0

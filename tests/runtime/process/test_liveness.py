@@ -90,6 +90,16 @@ def test_starts_one_after_the_other_are_further_and_further_apart(time):
     assert pauses.next_s() == 0
 
 
+def test_what_serves_for_ten_times_its_pause_is_not_further_apart(time):
+    pauses, seen = Pauses(), list[float]()
+    for served_s in (20, 20, 9, 19, 5, 41, 61):
+        pauses.served()
+        time.now_s += served_s
+        pauses.lost()
+        seen.append(pauses.next_s())
+    assert seen == [0, 0, 1, 1, 2, 2, 0]
+
+
 def test_a_device_is_to_blame_for_its_second_failed_start_or_at_once_if_it_is_broken(time):
     died, broken, other = EngineLostError("died"), EngineLostError("ECC"), EngineLostError("no memory")
     died.device, broken.device, broken.is_broken = 1, 2, True
