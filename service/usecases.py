@@ -340,10 +340,9 @@ def staleness(plan: PlanDocument, applied_by: str | None, situation: Situation) 
             Code.ALREADY_APPLIED, f"{plan.id} was applied before, by operation {applied_by}; make a new plan"
         )
     if plan.generation != situation.generation or plan.now is None or plan.now.text != str(situation.topology):
-        yield RefusedError(
-            Code.STALE_PLAN,
-            f"{plan.id} was made for generation {plan.generation}, but {situation.generation} runs now; make a new plan",
-        )
+        made_for = f"{plan.now.text if plan.now else 'what did not run'} (generation {plan.generation})"
+        runs = f"{situation.topology} (generation {situation.generation}) runs now"
+        yield RefusedError(Code.STALE_PLAN, f"{plan.id} was made for {made_for}, but {runs}; make a new plan")
     out = situation.capabilities.out if situation.capabilities else frozenset[int]()
     if gone := sorted(out.intersection(plan.target.devices)):
         message = f"{plan.id} uses the device {', '.join(map(str, gone))}, which is out now; make a new plan"

@@ -168,24 +168,30 @@ class TorchEngine(Revived):
 
     async def _launch(self) -> None:
         launcher = self._launchers.on(self._launchers.host_of(self._config.topology.devices))
-        spare, self._spare = self._spare, None
-        if spare and spare.process.incarnation.host != launcher.host:
-            spare.end(EngineLostError("it is on another host"))
-            spare = None
-        driver = spare or self._process(launcher, self.driver_module)
-        if spare:
-            driver.watch()
+        driver = self._take_spare(launcher.host) or self._process(launcher, self.driver_module)
         driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
         driver.send(msgspec.structs.replace(self._config, first_device=launcher.first_device))
         self._driver = driver
         self._started = await driver.ready
         self._pauses.served()
-        if self._config.settings.spare and self.driver_module == DRIVER_MODULE:
+        if self._config.settings.spare and self.driver_module == DRIVER_MODULE and self._spare is None:
             self._begin_spare(launcher)
 
     def _process(self, launcher: Launcher, module: str) -> DriverProcess:
         settings, program = self._config.settings, Program(module, messages.FromDriver)
         return DriverProcess(launcher, program, settings.stall_after_s, settings.lost_after_s)
+
+    def _take_spare(self, host: str) -> DriverProcess | None:
+        """The process that has imported what a driver needs; one that still does, at the lowest priority, stays."""
+        spare = self._spare
+        if spare is None or (spare.process.incarnation.host == host and not spare.is_prepared):
+            return None
+        self._spare = None
+        if spare.process.incarnation.host != host:
+            spare.end(EngineLostError("it is on another host"))
+            return None
+        spare.watch()
+        return spare
 
     def _begin_spare(self, launcher: Launcher) -> None:
         """The next driver's process, which imports and waits; if it ends, the next one starts without."""

@@ -106,7 +106,9 @@ Asked = (
     | CutOver | EndSwitch | AbortSwitch | Resize | ReadDigests
 )  # fmt: skip
 ToDriver = TorchDriverConfig | wire.Call[Asked]
-FromDriver = TorchStarted | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.StoodIn | wire.Fatal
+FromDriver = (
+    wire.Prepared | TorchStarted | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.StoodIn | wire.Fatal
+)
 
 
 class WorkerConfig(wire.WireMessage, frozen=True):

@@ -238,6 +238,18 @@ async def test_losing_what_the_topology_needs_ends_its_requests_with_an_error_an
                 assert not any(map(is_alive, workers.values()))
 
 
+async def test_a_spare_that_still_imports_is_not_waited_for(checkpoints, cluster, monkeypatch):
+    monkeypatch.setattr("runtime.torch_engine.engine.SPARE_MODULE", "tests.runtime.torch_engine.slow_spare")
+    settings = replace(SETTINGS, spare=True)
+    async with started(checkpoints["qwen3-tied"], "1x1", cluster, settings) as engine:
+        spare = engine._spare
+        os.kill(engine._driver.pid, signal.SIGKILL)
+        await reaches(engine, EngineState.RESTARTING)
+        await reaches(engine, EngineState.SERVING)
+        assert engine._spare is spare
+        assert engine._driver is not spare
+
+
 async def test_an_engine_that_cannot_start_anew_is_tried_again(checkpoints, cluster, tmp_path):
     folder = Path(shutil.copytree(checkpoints["qwen3-tied"], tmp_path / "copy"))
     async with started(folder, "1x1", cluster, SETTINGS) as engine:
