@@ -5,6 +5,7 @@ NFKC, lower case, plain quotes, no invisible characters, each place traced to th
 
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 _PLAIN = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "−": "-", "–": "-", "—": "-"})
 
@@ -24,6 +25,7 @@ class Folded:
         return self.origin[start], self.origin[end - 1] + 1
 
 
+@lru_cache(maxsize=256)  # parts of a text are looked at again and again
 def fold(text: str) -> Folded:
     """Fold character by character, so that every result has one place it came from."""
     if text.isascii() and text.isprintable():

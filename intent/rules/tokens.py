@@ -49,6 +49,19 @@ class TextToken:
 
 
 @dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of a deployment, as words, with what is looked for in every text."""
+
+    phrases: Names
+    single: frozenset[str]
+    """Every word of them."""
+    whole: frozenset[str]
+    """Those that are one word."""
+    coded: tuple[str, ...]
+    """Those with a number, which may be glued to a word before: ``onA100``."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Word:
     said: str
     taken: str
@@ -65,7 +78,7 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     for match in sorted(
         [
             *find(_masked(folded.text), catalogue),
-            *_references(folded.text, names),
+            *_references(folded.text, names.phrases),
             *_dates(folded.text),
             *_rests(folded.text),
         ],
@@ -148,8 +161,14 @@ class _Key:
 
 
 @lru_cache(maxsize=64)
-def _names(key: _Key) -> Names:
-    catalogue = key.catalogue
+def _names(key: _Key) -> _Names:
+    phrases = _phrases_of(key.catalogue)
+    coded = tuple(name for name in map("".join, phrases) if name.isascii() and re.search(r"[a-z]\d", name))
+    whole = frozenset(name[0] for name in phrases if len(name) == 1)
+    return _Names(phrases, frozenset(word for name in phrases for word in name), whole, coded)
+
+
+def _phrases_of(catalogue: Catalogue) -> Names:
     names: dict[tuple[str, ...], tuple[Kind, Any]] = {}
     for kind in (*KNOWN_GPUS, *catalogue.gpu_kinds):
         for phrase in (kind, f"{kind}s", f"{kind}卡", f"{kind}上"):
@@ -172,11 +191,9 @@ def _names(key: _Key) -> Names:
     return names | {lexicon.words(phrase): (kind, name) for phrase, kind, name in known}
 
 
-def _words(folded: Folded, start: int, end: int, names: Names) -> list[_Word]:
-    single = frozenset(word for name in names for word in name)
-    words = list(chain.from_iterable(_apart(word, single) for word in lexicon.split(folded.text[start:end])))
-    whole = frozenset(name[0] for name in names if len(name) == 1)
-    taken = corrected([word for _, word, _, _ in words], single, whole)
+def _words(folded: Folded, start: int, end: int, names: _Names) -> list[_Word]:
+    words = list(chain.from_iterable(_apart(word, names.single) for word in lexicon.split(folded.text[start:end])))
+    taken = corrected([word for _, word, _, _ in words], names.single, names.whole)
     return [
         _Word(written, meant, *folded.span(start + first, start + last))
         for (written, _, first, last), meant in zip(words, taken, strict=True)
@@ -191,7 +208,7 @@ def _apart(text: tuple[str, int, int], names: frozenset[str]) -> Iterator[tuple[
     yield word, word[place:], start + place, end
 
 
-def _said(words: Sequence[_Word], names: Names) -> list[TextToken]:
+def _said(words: Sequence[_Word], names: _Names) -> list[TextToken]:
     """The phrases of some words.
 
     A Chinese character that none of them holds may be a homophone of the one that was meant.
@@ -205,23 +222,21 @@ def _said(words: Sequence[_Word], names: Names) -> list[TextToken]:
     return _phrases([replace(word, taken=meant.get(n, word.taken)) for n, word in enumerate(words)], names)
 
 
-def _phrases(words: Sequence[_Word], names: Names) -> list[TextToken]:
+def _phrases(words: Sequence[_Word], names: _Names) -> list[TextToken]:
     taken = [word.taken for word in words]
     known = lexicon.phrases()
-    single = frozenset(word for name in names for word in name)
-    coded = [name for name in map("".join, names) if name.isascii() and re.search(r"[a-z]\d", name)]
     tokens, place = [], 0
     while place < len(words):
         near = min(len(words), place + lexicon.LONGEST)
         close = next((n for n in range(place + 1, near) if words[n].start > words[n - 1].end), near)
         number = han_number(taken[place:close])
-        kind, value, length = _longest(taken[place : place + lexicon.LONGEST], (names, known), number)
+        kind, value, length = _longest(taken[place : place + lexicon.LONGEST], (names.phrases, known), number)
         part = words[place : place + length]
         fix = next(((word.said, word.taken) for word in part if word.said != word.taken), None)
         if kind is Kind.UNKNOWN:
             glued = "".join(word.taken for word in words[place : min(close, place + 2)])  # "onA100"
-            meant = doubtful(str(value), single) or next(
-                (name for name in coded if glued.isascii() and glued.endswith(name)), None
+            meant = doubtful(str(value), names.single) or next(
+                (name for name in names.coded if glued.isascii() and glued.endswith(name)), None
             )
             fix = (str(value), meant) if meant else fix if fix and fix[1] in lexicon.times() else None
         tokens.append(TextToken(kind, value, part[0].start, part[-1].end, fix))
