@@ -127,7 +127,7 @@ async def every_stream_goes_on(
 
 @pytest.mark.parametrize(
     "how",
-    [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.exhaustive)],
+    [pytest.param(how, marks=pytest.mark.exhaustive) for how in (signal.SIGSTOP, signal.SIGKILL)],
 )
 async def test_streams_go_on_where_ranks_share_no_memory(unbroken, how):
     settings = replace(ENGINE, rank_transport="torch_distributed")

@@ -118,9 +118,20 @@ def usual(known):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", ["8B on A100", "70B on A100x4", "70B on L40Sx4"])
-@pytest.mark.parametrize("trace", ["azure_conv", "azure_code", "mooncake"])
-@pytest.mark.parametrize(("share", "tolerance"), [(0.7, 0.15), pytest.param(0.9, 0.3, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    ("topology", "trace", "share", "tolerance"),
+    [
+        ("8B on A100", "azure_code", 0.7, 0.15),
+        ("70B on A100x4", "azure_conv", 0.7, 0.15),
+        ("70B on L40Sx4", "mooncake", 0.7, 0.15),
+        *(
+            pytest.param(topology, trace, *share, marks=pytest.mark.exhaustive)
+            for topology in ("8B on A100", "70B on A100x4", "70B on L40Sx4")
+            for trace in ("azure_conv", "azure_code", "mooncake")
+            for share in ((0.7, 0.15), (0.9, 0.3))
+        ),
+    ],
+)
 def test_the_p99_ttft_of_real_lengths_is_what_the_simulator_sees(usual, topology, trace, share, tolerance):
     server, pairs = usual[topology], traced(trace)
     lengths = Lengths.of(pairs)

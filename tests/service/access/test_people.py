@@ -242,7 +242,7 @@ def walk(service: ScriptedService, crowd: Mapping[tuple[str, Role], httpx.Client
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(20, 20, marks=pytest.mark.slow),
+        pytest.param(8, 20, marks=pytest.mark.slow),
         *(pytest.param(1000, seed, marks=pytest.mark.exhaustive) for seed in range(5)),
     ],
 )

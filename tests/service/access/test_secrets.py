@@ -46,7 +46,7 @@ def processes() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("form", [pytest.param("text", marks=pytest.mark.exhaustive), "json"])
 def test_no_secret_is_anywhere(tmp_path, form):
     settings = {"INTENTCTL_LOG_FORMAT": form, "INTENTCTL_LOG_LEVEL": "debug"}
     with real_service(tmp_path, **settings) as (_, url):
