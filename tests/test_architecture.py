@@ -79,7 +79,7 @@ PURE = paths(
     "service: cancelling idempotency undo pages",
     "service.promises: agenda attainment decide controller limits planner verdict",
     "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
-    "runtime: kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.scheduler",
+    "runtime: kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.handover torch_engine.driver.scheduler",
     "runtime.vllm_engine: connector.frontier geometry launch models",
 )
 NOT_PURE = paths("intent.llm: asking following")
