@@ -106,7 +106,10 @@ class BlockPool:
         self._free[:0] = gone  # cold: taken last
 
     def contents(self, lost: Collection[int]) -> PoolContents:
-        """What another pool shall hold; of the free blocks that are cached not those whose bytes are ``lost`` there."""
+        """What another pool shall hold.
+
+        Of the free blocks that are cached not those whose bytes are ``lost`` there.
+        """
         free, cached = [*lost, *self._free], [item for item in self._cached.items() if item[0] not in lost]
         hashes = {block: found for block, found in self._prefixes.hashes.items() if block not in lost}
         return PoolContents(free, cached, {block: self.filled[block] for block in self.holding}, hashes)

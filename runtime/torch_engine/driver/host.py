@@ -8,7 +8,8 @@ from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec
 from runtime.process.messages import Fatal
-from runtime.torch_engine.driver.workers import Ranks, Standby, Workers
+from runtime.torch_engine.driver.standby import Standby
+from runtime.torch_engine.driver.workers import Ranks, Workers
 from runtime.torch_engine.models import EngineSettings
 
 

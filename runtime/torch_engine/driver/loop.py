@@ -24,7 +24,6 @@ import torch
 from runtime import footprint
 from runtime.engine import EngineStats, GenerationRequest, Moved
 from runtime.errors import Reason, RuntimeFault, SwitchError, TopologyError
-from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Topology
@@ -33,12 +32,14 @@ from runtime.process.channel import AsyncChannel
 from runtime.process.launcher import LocalLauncher
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
+from runtime.torch_engine.driver.digests import digests
 from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.driver.host import DriverParts
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
+from runtime.torch_engine.driver.standby import Standby
 from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
 from runtime.torch_engine.driver.watchdog import Watchdog
-from runtime.torch_engine.driver.workers import Ranks, Standby, Workers, load_failed, names_device
+from runtime.torch_engine.driver.workers import Ranks, Workers, load_failed, names_device
 from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.checkpoint import READERS
 
@@ -365,7 +366,7 @@ class TorchDriver:
             case messages.Resize(num_blocks):
                 answer = await self.capacity.resize(num_blocks)
             case messages.ReadDigests(positions):
-                answer = await self._digests(positions)
+                answer = await digests(self, self.scheduler.running, positions)
         return answer
 
     async def _submit(self, request: GenerationRequest) -> None:
@@ -408,28 +409,6 @@ class TorchDriver:
         counts = len(scheduler.running), scheduler.num_waiting, pool.num_free, pool.num_blocks
         cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
         return EngineStats(*counts, self.parts.workers.pids, self.parts.standby.topologies, *cache)
-
-    async def _digests(self, positions: dict[str, int] | None) -> messages.KvDigests:
-        if positions is None:
-            positions = {s.request.request_id: s.num_computed for s in self.scheduler.running}
-        wanted = self._valid_blocks(positions)
-        found: dict[tuple[str, int, Piece], str] = {}
-        for device in self.active.topology.devices:
-            pieces = tuple(sorted(self.active.pieces(device)))
-            digest = messages.Digest(pieces, tuple({*wanted.values()}))
-            read = await self.parts.workers.order(device, digest)
-            found.update({(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces})
-        return messages.KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
-
-    def _valid_blocks(self, positions: dict[str, int]) -> dict[tuple[str, int], tuple[int, int]]:
-        """(Request, logical block) to (block, valid tokens)."""
-        size = self.parts.settings.block_size
-        return {
-            (sequence.request.request_id, logical): (block, valid)
-            for sequence in self.scheduler.running
-            for logical, block in enumerate(sequence.table)
-            if (valid := min(positions.get(sequence.request.request_id, 0) - logical * size, size)) > 0
-        }
 
     def over(self, target: Ranks) -> None:
         """The switch to ``target`` has ended and cleaned up."""

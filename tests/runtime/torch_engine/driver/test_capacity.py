@@ -14,7 +14,8 @@ from runtime.kv.store import Slice
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.capacity import Capacity, refuse_start
 from runtime.torch_engine.driver.loop import TorchDriver
-from runtime.torch_engine.driver.workers import Standby, WorkerLostError
+from runtime.torch_engine.driver.standby import Standby
+from runtime.torch_engine.driver.workers import WorkerLostError
 from tests.runtime.scripted import cluster_of
 from tests.runtime.torch_engine.ears import MODEL
 
