@@ -80,7 +80,7 @@ def stacked(runs: Runs, block_size: int, stack: int) -> Runs:
 
 
 def apart(slots: Runs) -> tuple[Runs, NDArray[np.int64]]:
-    """The runs that are best copied one by one, and the single slots of the shorter ones, which are gathered together."""
+    """The runs that are best copied one by one, and the slots of the shorter ones, all together."""
     lengths = slots[:, 1] - slots[:, 0]
     short = slots[lengths < _GATHERED_SLOTS]
     return slots[lengths >= _GATHERED_SLOTS], np.concatenate([np.arange(0), *(np.arange(*run) for run in short)])

@@ -1,4 +1,6 @@
-"""A carrier as the driver of its host has it: a process of its own, so that a read that never ends can be ended with it.
+"""A carrier as the driver of its host has it.
+
+A process of its own, so that a read that never ends can be ended with it.
 
 A read goes into the memory of the carrier that reads, and only what was read in time and whole is copied to KV files: whatever
 a peer does, no KV is written to late.
@@ -52,7 +54,9 @@ class Carrier:
     async def start(
         cls, launcher: Launcher, shape: KvShape, boxes: Sequence[Transfer], stores: Mapping[int, KvHandle]
     ) -> "Carrier":
-        """Start a carrier for one end of ``boxes``: ``stores`` has the KV memory of all their sources, or targets.
+        """Start a carrier for one end of ``boxes``.
+
+        ``stores`` has the KV memory of all their sources, or of all their targets.
 
         Raises:
             SwitchError: it cannot be started, NIXL is missing, or KV is not in host memory.
@@ -84,7 +88,9 @@ class Carrier:
         return met
 
     async def gather(self, runs: Runs, within_s: float = CALL_S) -> messages.Gathered:
-        """Of the source: stage these tokens; the peer may fetch them from now on, until the next ones are staged.
+        """Of the source: stage these tokens.
+
+        The peer may fetch them from now on, until others are staged.
 
         Raises:
             SwitchError: it failed.

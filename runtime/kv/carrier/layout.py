@@ -1,4 +1,6 @@
-"""Which bytes of KV files cross between hosts, and in which order: both sides derive it from boxes and runs. Pure.
+"""Which bytes of KV files cross between hosts, and in which order. Pure.
+
+Both sides derive it from boxes and runs.
 
 Bytes are staged box by box; within one by half (K, V), stack of layers, KV head and slot, where the slots of long runs come
 before those of short ones. Runs are of tokens (block x block size + position), as ``pages.Runs``.
@@ -90,7 +92,7 @@ def digest(loads: Iterable[tuple[Transfer, Runs]], devices: Mapping[int, Rows], 
     for box, runs in loads:
         staged = np.empty(num_tokens(runs) * layout.token_bytes([box]), np.uint8)
         gather([(box, held(box, devices))], runs, layout, staged)
-        found.update(staged)
+        found.update(staged.data)
     return found.digest()
 
 
@@ -104,7 +106,7 @@ def held(box: Transfer, devices: Mapping[int, Rows]) -> Rows:
 
 
 def sample(boxes: Sequence[Transfer], runs: Runs, layout: KvLayout, seed: int) -> list[tuple[Transfer, Runs]]:
-    """``SAMPLES`` pieces of single blocks, the same wherever it is asked with the same seed, some perhaps twice."""
+    """``SAMPLES`` pieces of single blocks, some perhaps twice; the same ones wherever the seed is."""
     single = [
         Transfer(box.target, box.source, (stack * layout.stack, (stack + 1) * layout.stack), (head, head + 1))
         for box in boxes
@@ -114,9 +116,9 @@ def sample(boxes: Sequence[Transfer], runs: Runs, layout: KvLayout, seed: int) -
     parts = parts_of_blocks(runs, layout.block_size)
     total = len(single) * len(parts)
     # the raw stream of a bit generator stays as it is over versions of numpy, what is drawn by it does not
-    raw = np.random.PCG64(seed).random_raw(SAMPLES) if total else []
+    numbers = np.random.PCG64(seed).random_raw(SAMPLES if total else 0)
     loads = []
-    for number in raw:
+    for number in numbers:
         which, place = divmod(int(number) % total, len(parts))
         block, start, stop = parts[place]
         loads.append((single[which], np.array([[start, stop]]) + block * layout.block_size))

@@ -86,6 +86,38 @@ class Capacity:
         self._pool.resize(min(self._pool.capacity, fits))
         return streamed
 
+    def make_room_elsewhere(self, target: Topology) -> None:
+        """Shrink the pool to what ``target``, on other devices, holds.
+
+        Raises:
+            SwitchError: it does not hold what lives now; nothing was touched.
+        """
+        fits, least = self._settled(target), max(1, self._scheduler.least_blocks)
+        if fits < least:
+            raise SwitchError(
+                Reason.NO_MEMORY,
+                f"{target.shape} holds {fits} KV blocks there, and requests need {least}; wait until some have ended, "
+                "or take other devices",
+            )
+        self._scheduler.request_blocks = min(self._settled(self._host.active.topology), fits)
+        self._pool.resize(min(self._pool.capacity, fits))
+
+    @property
+    def wanted(self) -> int:
+        """KV blocks that there shall be where devices hold them."""
+        return self._wanted
+
+    def be_whole(self) -> None:
+        """Have every block id in circulation: what another driver's blocks are copied to is no hole."""
+        self._pool.resize(self._parts.shape.num_blocks - SCRATCH)
+
+    def take_over(self, wanted: int) -> None:
+        """Have as many blocks as another driver wanted, or as fit here; books only, ``settle`` does the rest."""
+        self._wanted = wanted
+        self._scheduler.request_blocks = self._settled(self._host.active.topology)
+        self._returned.clear()  # what was copied here took memory
+        self._pool.resize(self._scheduler.request_blocks)
+
     def _room_to_stream(self, now: Topology, target: Topology, least: int) -> tuple[int, StreamPlan]:
         """The most KV blocks, up to those there are, with which layers can move one by one; and how."""
         shape, cluster = self._parts.shape, self._parts.cluster

@@ -31,10 +31,10 @@ from runtime.process import messages as wire
 from runtime.process.channel import AsyncChannel
 from runtime.process.launcher import LocalLauncher
 from runtime.torch_engine import messages
-from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
+from runtime.torch_engine.driver.capacity import SCRATCH, Capacity, default_blocks, refuse_start
 from runtime.torch_engine.driver.digests import digests
 from runtime.torch_engine.driver.grammars import Compiler
-from runtime.torch_engine.driver.host import DriverParts
+from runtime.torch_engine.driver.host import DriverParts, Underway
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.driver.standby import Standby
 from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
@@ -66,7 +66,9 @@ class TorchDriver:
         self._unsent: list[wire.Tokens | wire.Fenced] = []
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
-        self._switch: Switch | None = None
+        self._switch: Underway | None = None
+        self.leaving: asyncio.Future[None] | None = None
+        """While requests are on their way to another driver: done once it is known where they are."""
         self._end_workers: Callable[[], None] = lambda: None
         self.coming_up: dict[int, Ranks] = {}
         """By generation, those that do not serve yet or are about to."""
@@ -90,14 +92,17 @@ class TorchDriver:
         model, size = READERS[self.reader](config.checkpoint).spec, settings.block_size
         config.topology.check(cluster, model)
         self._grammars = Compiler(config.checkpoint, model.vocab_size)
-        num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
-        refuse_start(config.topology, model, cluster, num_blocks, size)
+        wanted = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
+        held = min(wanted, footprint.blocks(config.topology, model, cluster, size)) if config.reserved_blocks else wanted
+        refuse_start(config.topology, model, cluster, held, size)
+        num_blocks = config.reserved_blocks or held
         dims = model.num_layers, model.num_kv_heads, num_blocks, size, model.head_dim
         shape = KvShape(*dims, backends.DTYPES[backends.precision_of(config.topology)], settings.layers_per_slab)
         shape.check(config.topology)
         pool = BlockPool(num_blocks)
         self._scratch = pool.reserve()
-        limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - 1) * size), model.vocab_size)
+        pool.resize(min(held, num_blocks) - SCRATCH)
+        limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - SCRATCH) * size), model.vocab_size)
         self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
         workers = Workers(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
         standby = Standby(workers, model, cluster, settings.num_standby)
@@ -213,9 +218,13 @@ class TorchDriver:
         """
         self._unsent += outputs
         if not self._fenced:
-            for output in self._unsent:
-                self._service.send(output)
-            self._unsent = []
+            self.flush()
+
+    def flush(self) -> None:
+        """Send outputs that waited."""
+        for output in self._unsent:
+            self._service.send(output)
+        self._unsent = []
 
     async def fence(self) -> tuple[float, float]:
         """Schedule nothing new, and wait for the micro-batches in flight.
@@ -234,10 +243,15 @@ class TorchDriver:
 
     def commit(self, ranks: Ranks, epoch: int) -> tuple[str, ...]:
         """Every request belongs to ``ranks`` and speaks under ``epoch`` from here on. Returns their ids."""
-        self.active, self._epoch = ranks, epoch
-        moved = self.scheduler.move(epoch)
+        self.active = ranks
+        moved = self.move(epoch)
         self.emit(wire.Fenced(Moved(epoch, moved)))
         return moved
+
+    def move(self, epoch: int) -> tuple[str, ...]:
+        """Every request speaks under ``epoch`` from here on. Returns their ids."""
+        self._epoch = epoch
+        return self.scheduler.move(epoch)
 
     def resume(self) -> asyncio.Future[None]:
         """Schedule again, on the active topology.
@@ -363,6 +377,8 @@ class TorchDriver:
                 await self._switch.release()
             case messages.AbortSwitch(reason) if self._switch:
                 await self._switch.abort(reason)
+            case messages.Crossing():
+                answer = await self._cross(command)
             case messages.Resize(num_blocks):
                 answer = await self.capacity.resize(num_blocks)
             case messages.ReadDigests(positions):
@@ -372,6 +388,8 @@ class TorchDriver:
     async def _submit(self, request: GenerationRequest) -> None:
         """Queue a request and schedule; its grammar is compiled beside the steps first."""
         matcher = await self._grammars.matcher(request) if request.sampling.grammar else None
+        if self.leaving:
+            await asyncio.shield(self.leaving)
         late = request.epoch < self._epoch
         self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request, matcher)
         if late:  # it was sent before the service knew of the cut
@@ -386,22 +404,47 @@ class TorchDriver:
 
     async def begin_switch(self, target: Topology) -> None:
         """Begin a switch, or refuse it before anything is touched."""
-        if not self._switch:
-            await self.capacity.resized()
-        if self._switch or self._fenced:
-            raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
-        try:
-            target.check(self.parts.cluster, self.parts.model)
-            backends.refuse_to_cross(self.active.topology, target)
-            self.parts.shape.check(target)
-            streamed = self.capacity.make_room(target)
-        except TopologyError as error:
-            raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
+        await self._calm()
+        self._refuse(target)
+        streamed = self.capacity.make_room(target)
         if streamed:
             self._switch = StreamingSwitch(self, self.capacity, self._ranks(target), streamed)
         else:
             ranks = self.parts.standby.take(target) or self._ranks(target)
             self._switch = self.switch_class(self, self.capacity, ranks)
+
+    async def _calm(self) -> None:
+        if not self._switch:
+            await self.capacity.resized()
+        if self._switch or self._fenced:
+            raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
+
+    def _refuse(self, target: Topology) -> None:
+        try:
+            target.check(self.parts.cluster, self.parts.model)
+            backends.refuse_to_cross(self.active.topology, target)
+            self.parts.shape.check(target)
+        except TopologyError as error:
+            raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
+
+    async def _cross(self, command: messages.Crossing) -> object:
+        """Part of a switch to or from another host: imported where there is one."""
+        from runtime.torch_engine.driver import crossing
+
+        match command:
+            case messages.BeginDeparture(target):
+                await self._calm()
+                self._refuse(target)
+                self._switch = crossing.Departure(self, self.capacity, command)
+                return None
+            case messages.BeginArrival():
+                await self._calm()
+                self._switch = crossing.Arrival(self, self.capacity, self._grammars, command)
+            case messages.Serve(tokens):
+                return await crossing.serve(self, self.capacity, tokens)
+        if not isinstance(self._switch, crossing.Part):
+            raise SwitchError(Reason.CANCELLED, "there is no switch to another host under way")
+        return await self._switch.obey(command)
 
     def _stats(self) -> EngineStats:
         scheduler = self.scheduler
@@ -423,7 +466,7 @@ class TorchDriver:
         return (self.active, self._switch.target) if self._switch else (self.active,)
 
     def _current(self) -> Switch:
-        if self._switch is None:
+        if not isinstance(self._switch, Switch):
             raise SwitchError(Reason.CANCELLED, "there is no switch under way")
         return self._switch
 
