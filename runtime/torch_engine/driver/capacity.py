@@ -22,6 +22,7 @@ from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
+from runtime.torch_engine.messages import TorchDriverConfig
 from runtime.torch_engine.models import Resized
 
 log = logging.getLogger(__name__)
@@ -262,6 +263,22 @@ class Capacity:
                 f"{num_blocks} KV blocks: {active.shape} holds {held - SCRATCH}, {most} are reserved, and a request "
                 f"that runs or waits may come to need {least}",
             )
+
+
+def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> tuple[int, int]:
+    """Block ids that a driver starts with, and how many of them its devices have memory for.
+
+    Raises:
+        SwitchError: they have too little.
+    """
+    settings, cluster, size = config.settings, config.cluster, config.settings.block_size
+    num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
+    held = num_blocks
+    if config.reserved_blocks:
+        num_blocks = config.reserved_blocks
+        held = min(num_blocks, footprint.blocks(config.topology, model, cluster, size))
+    refuse_start(config.topology, model, cluster, held, size)
+    return num_blocks, held
 
 
 def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:

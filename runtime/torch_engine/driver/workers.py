@@ -11,7 +11,7 @@ import msgspec
 from runtime.engine import SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece, owned
-from runtime.kv.store import Slice
+from runtime.kv.store import KvShape, Slice
 from runtime.models import LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.process.channel import encode
@@ -19,10 +19,13 @@ from runtime.process.launcher import Incarnation, Launcher, Process, Program
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Span
 from runtime.torch_engine.sampling_tasks import SamplingTask
+from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.distributed import DistributedRanks
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SharedRanks
 from runtime.torch_engine.worker.shard import ShardSpec
 
+LOCAL = "127.0.0.1"
+"""Where workers of this host find each other."""
 MODULE = "runtime.torch_engine.worker.loop"
 Runs = tuple[tuple[int, int], ...]
 
@@ -430,3 +433,18 @@ def load_failed(device: int, detail: str) -> SwitchError:
 def names_device(detail: str) -> bool:
     """Whether an error is one by which CUDA says that the device itself is broken or gone."""
     return any(words in detail for words in DEVICE_FAULTS)
+
+
+def worker_config(
+    config: messages.TorchDriverConfig, shape: KvShape, scratch: int, reader: str
+) -> messages.WorkerConfig:
+    """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
+    gpus = backends.is_on_gpus(config.topology)
+    blocks = shape.num_blocks, shape.block_size
+    kv = (shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack)
+    precision, place = backends.precision_of(config.topology), "gpu" if gpus else "cpu"
+    checkpoint, first = config.checkpoint, config.first_device
+    address = LOCAL if config.settings.rank_transport == "torch_distributed" else None
+    return messages.WorkerConfig(
+        checkpoint, kv, precision, scratch, 0, place, gpus, reader, address, first_device=first
+    )
