@@ -17,7 +17,7 @@ from runtime.errors import Reason, SwitchError
 from runtime.kv.carrier.layout import Memory
 
 _BUSY_S, _IDLE_S = 0.0002, 0.005
-"""Between two turns of an owner: a read of a page over TCP takes as long. Bytes of a large one fill the network's buffers in a turn."""
+"""Between two turns of an owner: a small read takes as long over TCP; one turn fills the network's buffers for a large one."""
 _LINGER_S = 0.5
 """How long an owner is busy after it expected or heard of a read."""
 _READ_S = 0.00002
