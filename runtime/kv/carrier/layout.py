@@ -7,14 +7,14 @@ before those of short ones. Runs are of tokens (block x block size + position), 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.footprint import Transfer
+from runtime.footprint import Piece, Transfer
 from runtime.kv.pages import Runs, apart, parts_of_blocks, stacked
 
 SAMPLES = 700
@@ -86,43 +86,40 @@ def scatter(boxes: Iterable[tuple[Transfer, Rows]], runs: Runs, layout: KvLayout
         rows[..., slots] = part
 
 
-def digest(loads: Iterable[tuple[Transfer, Runs]], devices: Mapping[int, Rows], layout: KvLayout) -> bytes:
-    """Digest of the bytes of these tokens in these boxes, each in the memory of its device here."""
+def digest(boxes: Iterable[tuple[Transfer, Rows]], runs: Runs, layout: KvLayout) -> bytes:
+    """Digest of what boxes hold of these tokens, in the order in which it is staged."""
     found = hashlib.blake2b(digest_size=16)
-    for box, runs in loads:
+    for box, rows in boxes:
         staged = np.empty(num_tokens(runs) * layout.token_bytes([box]), np.uint8)
-        gather([(box, held(box, devices))], runs, layout, staged)
+        gather([(box, rows)], runs, layout, staged)
         found.update(staged.data)
     return found.digest()
 
 
-def held(box: Transfer, devices: Mapping[int, Rows]) -> Rows:
-    """The end of a box that lies here.
+def digest_sample(boxes: Sequence[tuple[Transfer, Rows]], runs: Runs, layout: KvLayout, seed: int) -> bytes:
+    """Digest of K and V of ``SAMPLES`` of the pieces of single blocks among them, the same ones wherever the seed is."""
+    found = hashlib.blake2b(digest_size=16)
+    for number, piece, slots in sample([box for box, _ in boxes], runs, layout, seed):
+        for half in boxes[number][1][:, piece.layer // layout.stack, piece.head, slots]:
+            found.update(half.data)
+    return found.digest()
 
-    Raises:
-        LookupError: neither does.
-    """
-    return devices[box.source if box.source in devices else box.target]
 
-
-def sample(boxes: Sequence[Transfer], runs: Runs, layout: KvLayout, seed: int) -> list[tuple[Transfer, Runs]]:
-    """``SAMPLES`` pieces of single blocks, some perhaps twice; the same ones wherever the seed is."""
-    single = [
-        Transfer(box.target, box.source, (stack * layout.stack, (stack + 1) * layout.stack), (head, head + 1))
-        for box in boxes
-        for stack in range(*_stacks(box, layout))
-        for head in range(*box.heads)
-    ]
+def sample(boxes: Sequence[Transfer], runs: Runs, layout: KvLayout, seed: int) -> list[tuple[int, Piece, slice]]:
+    """What ``digest_sample`` takes: number of the box, piece and slots of each; some perhaps twice."""
+    pieces = [(number, piece) for number, box in enumerate(boxes) for piece in box.pieces]
     parts = parts_of_blocks(runs, layout.block_size)
-    total = len(single) * len(parts)
+    total = len(pieces) * len(parts)
     # the raw stream of a bit generator stays as it is over versions of numpy, what is drawn by it does not
     numbers = np.random.PCG64(seed).random_raw(SAMPLES if total else 0)
-    loads = []
+    found = []
     for number in numbers:
         which, place = divmod(int(number) % total, len(parts))
-        block, start, stop = parts[place]
-        loads.append((single[which], np.array([[start, stop]]) + block * layout.block_size))
-    return loads
+        box, piece = pieces[which]
+        block, start, stop = parts[place].tolist()
+        first = (block * layout.stack + piece.layer % layout.stack) * layout.block_size
+        found.append((box, piece, slice(first + start, first + stop)))
+    return found
 
 
 def _stacks(box: Transfer, layout: KvLayout) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """One-sided reads of another host's memory, by NIXL over UCX.
 
 NIXL's own progress thread takes a quarter of a core while nothing happens, so there is none: where the network cannot
-read without the owner's help (TCP), the owner has to ``turn``. A reader says when it begins and ends, so that the owner turns
-often meanwhile. A read that was begun cannot be taken back, whatever NIXL's handles say: it ends with the process.
+read without the owner's help (TCP), the owner has to ``turn``, often while it is read from: a reader says that it begins. A read
+that was begun cannot be taken back, whatever NIXL's handles say: it ends with the process.
 """
 
 import ctypes
@@ -16,10 +16,12 @@ from typing import Any
 from runtime.errors import Reason, SwitchError
 from runtime.kv.carrier.layout import Memory
 
-BUSY_S, IDLE_S = 0.0002, 0.005
-"""Between two turns of an owner, while a peer reads or not; a TCP read of a page takes as long."""
+_BUSY_S, _IDLE_S = 0.0002, 0.005
+"""Between two turns of an owner: a small read takes as long over TCP; one turn fills the network's buffers for a large one."""
+_LINGER_S = 0.5
+"""How long an owner is busy after it expected or heard of a read."""
 _READ_S = 0.00002
-_BEGINS, _ENDS = b"begins", b"ends"
+"""Between two looks of a reader at its read."""
 _LANES = re.compile(r"node cfg#\d+ .*\bam\(([^)]*)\)")
 _TROUBLE = re.compile(r"UCX +(?:WARN|ERROR) +(.*)")
 
@@ -54,7 +56,7 @@ class ReadPort:
         except Exception as error:
             refused = f"host {name}: NIXL finds no network to move KV over: {self._why(error)}"
             raise SwitchError(Reason.UNSUPPORTED, refused) from error
-        self.turn_s = IDLE_S
+        self._busy_until_s = 0.0
 
     def connect(self, address: tuple[bytes, int]) -> None:
         """Read from the port with this ``address`` from now on.
@@ -80,8 +82,8 @@ class ReadPort:
             self._agent.get_xfer_descs([(at + start, stop - start, 0)], "DRAM") for at in (self._at, self._peer_at)
         )
         try:
-            self._agent.send_notif(self._peer, _BEGINS)
-            handle = self._agent.initialize_xfer("READ", here, there, self._peer, _ENDS)
+            self._agent.send_notif(self._peer, b"begins")
+            handle = self._agent.initialize_xfer("READ", here, there, self._peer)
             state = self._agent.transfer(handle)
             while state == "PROC":
                 time.sleep(_READ_S)
@@ -93,9 +95,18 @@ class ReadPort:
             raise SwitchError(Reason.RANK_LOST, f"a read failed: {self._why(error)}") from error
 
     def turn(self) -> None:
-        """Help peers that read, and hear whether they do."""
-        for notices in self._agent.get_new_notifs().values():
-            self.turn_s = BUSY_S if notices[-1] == _BEGINS else IDLE_S
+        """Help peers that read."""
+        if self._agent.get_new_notifs():
+            self.expect()
+
+    def expect(self) -> None:
+        """A peer is about to read."""
+        self._busy_until_s = time.monotonic() + _LINGER_S
+
+    @property
+    def turn_s(self) -> float:
+        """How long an owner may wait before its next ``turn``."""
+        return _BUSY_S if time.monotonic() < self._busy_until_s else _IDLE_S
 
     @property
     def lane(self) -> str:

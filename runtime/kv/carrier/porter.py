@@ -60,8 +60,11 @@ class Porter:
         """
         self._side, self._layout = side, side.layout
         self._is_source = all(box.source in side.stores for box in side.boxes)
-        self._devices = {device: self._mapped(device, path) for device, path in side.stores.items()}
-        self._boxes: list[tuple[Transfer, Rows]] = [(box, layout.held(box, self._devices)) for box in side.boxes]
+        devices = {device: self._mapped(device, path) for device, path in side.stores.items()}
+        ends = [box.source if self._is_source else box.target for box in side.boxes]
+        self._boxes: list[tuple[Transfer, Rows]] = [
+            (box, devices[end]) for box, end in zip(side.boxes, ends, strict=True)
+        ]
         self._token_bytes = self._layout.token_bytes(side.boxes)
         size = max(STAGING_BYTES, self._token_bytes * self._layout.block_size)
         self._memory: Memory = np.zeros(_DATA + size, np.uint8)
@@ -86,11 +89,9 @@ class Porter:
             case messages.Fetch(runs):
                 return self._fetch(runs)
             case messages.DigestRuns(runs, seed):
-                boxes = self._side.boxes
-                loads = (
-                    [(box, runs) for box in boxes] if seed is None else layout.sample(boxes, runs, self._layout, seed)
-                )
-                return layout.digest(loads, self._devices, self._layout)
+                if seed is None:
+                    return layout.digest(self._boxes, runs, self._layout)
+                return layout.digest_sample(self._boxes, runs, self._layout, seed)
         return self.opened
 
     def _mapped(self, device: int, path: str) -> Rows:
@@ -141,6 +142,7 @@ class Porter:
         self._memory[PROBE_BYTES:_DATA] = 0  # who reads meanwhile sees that it is not whole
         layout.gather(self._boxes, runs, self._layout, staged)
         _HEAD.pack_into(self._memory.data, PROBE_BYTES, *_head(runs, staged))
+        self.port.expect()
         return messages.Gathered(staged.nbytes, time.perf_counter() - began_s)
 
     def _fetch(self, runs: Runs) -> messages.Fetched:
