@@ -14,6 +14,7 @@ from runtime.engine import Cut, GenerationRequest, Lag
 from runtime.errors import Reason
 from runtime.footprint import Piece, Transfer
 from runtime.kv.carrier.messages import Fetched, Met
+from runtime.kv.pages import Runs
 from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
@@ -133,10 +134,21 @@ class BeginArrival(Crossing, frozen=True):
     """This driver's own, for people."""
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class OfRuns(msgspec.Struct, frozen=True):
+    """About tokens."""
+
+    packed_runs: bytes
+    """``runs`` as they lie in memory: answers carry no arrays."""
+
+    @property
+    def runs(self) -> Runs:
+        """``[runs, 2]``: the first token (block x block size + position) and the one after the last."""
+        return np.frombuffer(self.packed_runs, np.int64).reshape(-1, 2)
+
+
+class Gathered(OfRuns, frozen=True):
     """Tokens that can be fetched from the source's carrier."""
 
-    runs: NDArray[np.int64]
     newcomers: list[GenerationRequest]
     """Requests that the target has not heard of."""
 
@@ -164,10 +176,9 @@ class Fetch(Crossing, frozen=True):
     gathered: Gathered
 
 
-class Sample(msgspec.Struct, frozen=True):
+class Sample(OfRuns, frozen=True):
     """Digest of some of what was copied."""
 
-    runs: NDArray[np.int64]
     seed: int
     digest: bytes
 

@@ -17,6 +17,7 @@ from runtime.engine import GenerationRequest
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece, Transfer, transfer
 from runtime.kv.carrier.carrier import Carrier
+from runtime.kv.carrier.layout import num_tokens
 from runtime.kv.carrier.messages import Fetched
 from runtime.kv.pages import Runs
 from runtime.models import Topology
@@ -140,7 +141,6 @@ class Departure(Part, Syncing):
         self._sliced_s, self._slots, self._copy_s = time.monotonic(), 0, 0.0
         self._told: set[str] = set()
         self._patch: Runs = np.zeros((0, 2), np.int64)
-        self._has_left = False
 
     @property
     def copy_share(self) -> float:
@@ -195,7 +195,7 @@ class Departure(Part, Syncing):
         most = room if is_last else min(self._pace.slots, self._link.slots, room)
         runs = self._sync.order(most, self._upcoming())
         await self._gather(runs)
-        return messages.Sliced(runs, self._newcomers(), self._measured(self._slots))
+        return messages.Sliced(runs.tobytes(), self._newcomers(), self._measured(self._slots))
 
     def _booked(self, fetched: Fetched | None) -> float:
         """Book the slice before with both paces; how long to pause."""
@@ -208,7 +208,7 @@ class Departure(Part, Syncing):
         )
 
     async def _gather(self, runs: Runs, within_s: float | None = None) -> None:
-        self._slots = int((runs[:, 1] - runs[:, 0]).sum())
+        self._slots, self._copy_s = num_tokens(runs), 0.0
         if not self._slots:
             return
         gathered = await self.carrier.gather(runs, *([] if within_s is None else [within_s]))
@@ -227,7 +227,7 @@ class Departure(Part, Syncing):
         pool, seed = self._parts.pool, random.getrandbits(32)
         pool.share(blocks)
         try:
-            return messages.Sample(runs, seed, await self.carrier.digest(runs, seed) if blocks else b"")
+            return messages.Sample(runs.tobytes(), seed, await self.carrier.digest(runs, seed) if blocks else b"")
         finally:
             pool.give_back(blocks)
 
@@ -253,10 +253,10 @@ class Departure(Part, Syncing):
             )
             self._station.flush()
             times = fenced_s - began_s, drained_s - fenced_s
-            return messages.Left(self._patch, self._newcomers(), packed(travelled), *times)
+            return messages.Left(self._patch.tobytes(), self._newcomers(), packed(travelled), *times)
 
     def _refuse_large(self, runs: Runs) -> None:
-        slots, most = int((runs[:, 1] - runs[:, 0]).sum()), self.carrier.most_slots
+        slots, most = num_tokens(runs), self.carrier.most_slots
         if slots > most:
             what = f"{slots:,} tokens were written since the last copy, and a carrier takes {most:,} at once"
             raise SwitchError(Reason.NOT_CONVERGED, f"{what}; try again")
