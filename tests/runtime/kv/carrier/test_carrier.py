@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,31 +257,32 @@ async def test_a_side_that_cannot_start_says_why(monkeypatch, tmp_path):
 
 
 DRIVER = """
-import asyncio, os, signal, time
-from tests.runtime.kv.carrier.test_carrier import sides
+import asyncio, sys
+from tests.runtime.kv.carrier.test_carrier import SHAPE, TP2_TO_PP2, Carrier, KvStore, LocalLauncher
 async def main():
-    async with sides() as move:
-        os.kill(move.source.process.pid, signal.SIGSTOP)
-        reading = asyncio.create_task(move.target.meet(move.source.address, 600))
-        await asyncio.sleep(0)
-        print(move.source.process.pid, move.target.process.pid, flush=True)
-        await reading
+    stores = {2: KvStore(SHAPE), 3: KvStore(SHAPE)}
+    handles = {device: store.handle for device, store in stores.items()}
+    carrier = await Carrier.start(LocalLauncher("b"), SHAPE, TP2_TO_PP2, handles)
+    reading = asyncio.create_task(carrier.meet(bytes.fromhex(sys.argv[1]), 600))
+    await asyncio.sleep(0)
+    print(carrier.process.pid, flush=True)
+    await reading
 asyncio.run(main())
 """
 
 
-def test_carriers_end_with_their_driver_in_a_read_that_never_ends_too():
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, text=True)
-    assert driver.stdout is not None
-    with driver.stdout:
-        pids = [int(pid) for pid in driver.stdout.readline().split()]
+async def test_a_carrier_ends_with_its_driver_in_a_read_that_never_ends_too():
+    async with sides() as move:
+        signalled(move.source, signal.SIGSTOP)
+        command = [sys.executable, "-c", DRIVER, move.source.address.hex()]
+        driver = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        assert driver.stdout is not None
+        pid = int(await driver.stdout.readline())
         driver.kill()
-        driver.wait()
-    assert len(pids) == 2
-    until_s = time.monotonic() + 20
-    while left := [pid for pid in pids if runs(pid)]:
-        assert time.monotonic() < until_s, left
-        time.sleep(0.01)
+        await driver.wait()
+        async with asyncio.timeout(20):
+            while runs(pid):
+                await asyncio.sleep(0.01)
 
 
 def test_a_carrier_does_not_import_torch():
