@@ -141,6 +141,5 @@ def _parts(
         for start, stop in long:
             yield part[..., first : first + stop - start], rows, slice(start, stop)
             first += stop - start
-        if len(scattered):  # one row at a time: numpy is slower with all of them in one
-            for index in np.ndindex(rows.shape[:3]):
-                yield part[index][first:], rows[index], scattered
+        if len(scattered):
+            yield part[..., first:], rows, scattered

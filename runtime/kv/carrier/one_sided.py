@@ -70,8 +70,8 @@ class ReadPort:
         except Exception as error:
             raise SwitchError(Reason.UNSUPPORTED, f"NIXL cannot connect: {self._why(error)}") from error
 
-    def read(self, start: int, stop: int) -> None:
-        """Read these bytes of the peer's memory to the same place of this one; returns when all are here.
+    def read(self, *ranges: tuple[int, int]) -> None:
+        """Read these bytes of the peer's memory to the same places of this one; returns when all are here.
 
         Never, where the peer or the network hangs: end the process.
 
@@ -79,7 +79,8 @@ class ReadPort:
             SwitchError: NIXL says that it failed.
         """
         here, there = (
-            self._agent.get_xfer_descs([(at + start, stop - start, 0)], "DRAM") for at in (self._at, self._peer_at)
+            self._agent.get_xfer_descs([(at + start, stop - start, 0) for start, stop in ranges], "DRAM")
+            for at in (self._at, self._peer_at)
         )
         try:
             self._agent.send_notif(self._peer, b"begins")

@@ -130,7 +130,7 @@ class Porter:
     def _probe(self, size: int) -> float:
         self._memory[:size] = 0
         began_s = time.perf_counter()
-        self.port.read(0, size)
+        self.port.read((0, size))
         seconds = time.perf_counter() - began_s
         if not np.array_equal(self._memory[:size], _probe()[:size]):
             raise SwitchError(Reason.UNSUPPORTED, "a read of known bytes gave other ones")
@@ -148,7 +148,7 @@ class Porter:
     def _fetch(self, runs: Runs) -> messages.Fetched:
         began_s = time.perf_counter()
         staged = self._staged(runs)
-        self.port.read(PROBE_BYTES, _DATA + staged.nbytes)
+        self.port.read((PROBE_BYTES, _DATA + staged.nbytes))
         read_s = time.perf_counter()
         if _HEAD.unpack_from(self._memory.data, PROBE_BYTES) != _head(runs, staged):
             raise SwitchError(
