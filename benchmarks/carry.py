@@ -125,7 +125,7 @@ def bare_port() -> Iterator[ReadPort]:
     owner.start()
     theirs.close()
     port = ReadPort("reader", memory())
-    port.connect(ours.recv())
+    port.connect("owner", ours.recv())
     yield port
     ours.close()
     owner.join()
