@@ -44,6 +44,19 @@ FEW = {
 }
 
 
+def table() -> str:
+    """As it stands in docs/faults.md."""
+    rows = [
+        "| process | while the target loads | while KV is copied | in the cut | after it |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*rows, *(f"| {victim} | {' | '.join(stated)} |" for victim, stated in STATED.items())])
+
+
+def test_the_table_stands_in_the_docs() -> None:
+    assert table() in (Path(__file__).parents[3] / "docs" / "faults.md").read_text(encoding="utf-8")
+
+
 PATIENCE_S = 60.0
 """Longer than whatever is waited for: carriers have up to 40 s to start and to meet, on a machine that others use."""
 
@@ -59,6 +72,7 @@ async def within(work: Awaitable[object]) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """As between hosts, where UCX would take shared memory on one; and a start that hangs is noticed sooner."""
     monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
     monkeypatch.setattr("runtime.process.liveness.START_S", 20.0)
 
 
