@@ -26,8 +26,8 @@ def paths(*lists: str) -> tuple[str, ...]:
     return folders + tuple(f"{name.replace('.', '/')}.py" for name in files)
 
 
-STARTS = modules("service: deployment hosts inprocess server settings")
-"""What the command line starts: an operator in its own process, or a service."""
+STARTS = modules("service: deployment hosts inprocess logs server settings")
+"""What the command line starts: an operator in its own process, a service, or an agent, with its log."""
 
 MAY_IMPORT = {
     "prompts": (),
@@ -67,6 +67,7 @@ CONFINED = {
     "ssl": paths("runtime: hosts.tls hosts.agent"),
     "cryptography": paths("runtime: hosts.certificates"),
     "ray": paths("runtime: hosts.placement"),
+    "nixl_cu12": paths("runtime: kv.carrier.one_sided"),
 }
 """Library to the only places that may use it."""
 
@@ -79,7 +80,8 @@ PURE = paths(
     "service: cancelling idempotency undo pages",
     "service.promises: agenda attainment decide controller limits planner verdict",
     "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
-    "runtime: kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.scheduler",
+    "runtime: kv.blocks kv.carrier.layout kv.pages kv.prefixes sync.stream sync.patch",
+    "runtime.torch_engine.driver: handover scheduler",
     "runtime.vllm_engine: connector.frontier geometry launch models",
 )
 NOT_PURE = paths("intent.llm: asking following")

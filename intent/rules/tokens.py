@@ -162,13 +162,7 @@ class _Key:
 
 @lru_cache(maxsize=64)
 def _names(key: _Key) -> _Names:
-    phrases = _phrases_of(key.catalogue)
-    coded = tuple(name for name in map("".join, phrases) if name.isascii() and re.search(r"[a-z]\d", name))
-    whole = frozenset(name[0] for name in phrases if len(name) == 1)
-    return _Names(phrases, frozenset(word for name in phrases for word in name), whole, coded)
-
-
-def _phrases_of(catalogue: Catalogue) -> Names:
+    catalogue = key.catalogue
     names: dict[tuple[str, ...], tuple[Kind, Any]] = {}
     for kind in (*KNOWN_GPUS, *catalogue.gpu_kinds):
         for phrase in (kind, f"{kind}s", f"{kind}卡", f"{kind}上"):
@@ -188,7 +182,10 @@ def _phrases_of(catalogue: Catalogue) -> Names:
     for alias, name in catalogue.aliases.items():
         known.append((alias, Kind.TENANT if name in catalogue.tenants else Kind.MODEL, name))
     known += [(f"{phrase}'s", kind, name) for phrase, kind, name in known if phrase.isascii()]
-    return names | {lexicon.words(phrase): (kind, name) for phrase, kind, name in known}
+    phrases = names | {lexicon.words(phrase): (kind, name) for phrase, kind, name in known}
+    coded = tuple(name for name in map("".join, phrases) if name.isascii() and re.search(r"[a-z]\d", name))
+    whole = frozenset(name[0] for name in phrases if len(name) == 1)
+    return _Names(phrases, frozenset(word for name in phrases for word in name), whole, coded)
 
 
 def _words(folded: Folded, start: int, end: int, names: _Names) -> list[_Word]:

@@ -111,7 +111,10 @@ class Vigil:
 
 
 class Pauses:
-    """Before each start of a lost driver: none after a steady while, the same after a fair one, else twice the one before."""
+    """Before each start of a lost driver.
+
+    None after a steady while, the same as before after a fair one, else twice as long.
+    """
 
     def __init__(self) -> None:
         self._since_s, self._num_doublings, self._is_elsewhere = time.monotonic(), 0, False

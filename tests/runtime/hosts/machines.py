@@ -24,11 +24,11 @@ SPACES = ("--net", "--pid", "--mount", "--ipc", "--uts")
 NOWHERE = ("lladdr", "02:00:00:00:00:01", "nud", "permanent")
 _numbers = itertools.count()
 
-# the agent is a child of init, so that it can be killed without the host
+# the agent is a child of init, so that it can be killed without the host; UCX looks in /sys for devices of the network
 INIT = """
 mount -t tmpfs tmpfs /mnt
 for kept in {kept}; do mkdir -p /mnt$kept; mount --bind $kept /mnt$kept; done
-mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; hostname {name}; ip link set lo up
+mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; mount -t sysfs sysfs /sys; hostname {name}; ip link set lo up
 for kept in {kept}; do mkdir -p $kept; mount --bind /mnt$kept $kept; done
 cd {root}
 cat > /tmp/{name}.pem
