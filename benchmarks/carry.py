@@ -124,7 +124,7 @@ def bare_port() -> Iterator[ReadPort]:
     owner = spawning.Process(target=own, args=(theirs,), daemon=True)
     owner.start()
     theirs.close()
-    port = ReadPort("reader", memory())
+    port = ReadPort("reader", memory(), "127.0.0.1")
     port.connect("owner", ours.recv())
     yield port
     ours.close()
@@ -133,7 +133,7 @@ def bare_port() -> Iterator[ReadPort]:
 
 def own(connection: Connection) -> None:
     """Be read from until nobody listens."""
-    port = ReadPort("owner", memory())
+    port = ReadPort("owner", memory(), "127.0.0.1")
     connection.send(port.address)
     while not connection.poll(port.turn_s):
         port.turn()

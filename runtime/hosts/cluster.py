@@ -104,6 +104,14 @@ class Hosts:
             )
         return names[0]
 
+    def address(self, host: str, seen_by: str) -> str:
+        """See ``Launchers``."""
+        for name in (host, seen_by):
+            self.on(name)  # or it is lost
+        if remote := self._reached.get(host):
+            return remote.address_there
+        return self._reached[seen_by].address_here if seen_by in self._reached else ""
+
     def on(self, host: str) -> Launcher:
         """See ``Launchers``."""
         launcher = self._here.get(host) or self._reached.get(host)

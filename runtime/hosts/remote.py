@@ -144,6 +144,11 @@ class RemoteHost:
             raise
 
     @property
+    def address_there(self) -> str:
+        """The address of the other end."""
+        return self._channel.peer_address
+
+    @property
     def address_here(self) -> str:
         """The address of this end of the connection."""
         return self._channel.address

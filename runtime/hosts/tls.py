@@ -75,7 +75,15 @@ class TlsChannel(asyncio.Protocol):
     @property
     def address(self) -> str:
         """This end's address: that of the interface which the connection takes."""
-        address = self._transport.get_extra_info("sockname") if self._transport else None
+        return self._end("sockname")
+
+    @property
+    def peer_address(self) -> str:
+        """The other end's address."""
+        return self._end("peername")
+
+    def _end(self, name: str) -> str:
+        address = self._transport.get_extra_info(name) if self._transport else None
         return str(address[0]) if address else ""
 
     def send(self, message: object) -> None:

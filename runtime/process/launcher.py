@@ -222,6 +222,13 @@ class Launchers(Protocol):
             TopologyError: they are on several.
         """
 
+    def address(self, host: str, seen_by: str) -> str:
+        """The IP address of a host as another one reaches it; empty where nobody knows.
+
+        Raises:
+            OSError: one of them is lost.
+        """
+
     def on(self, host: str) -> Launcher:
         """Its launcher.
 
@@ -239,6 +246,10 @@ class OneHost:
     def host_of(self, devices: Collection[int]) -> str:  # noqa: ARG002 - the protocol's
         """See the protocol."""
         return self._launcher.host
+
+    def address(self, host: str, seen_by: str) -> str:  # noqa: ARG002 - the protocol's
+        """See the protocol."""
+        return ""
 
     def on(self, host: str) -> Launcher:  # noqa: ARG002 - the protocol's
         """See the protocol."""

@@ -61,6 +61,9 @@ class CrossingEngine(Protocol):
     async def clear(self, host: str) -> None:
         """End the drivers that stand by on a host."""
 
+    def address(self, host: str, seen_by: str) -> str:
+        """Of a host, as another one reaches it."""
+
     def renew_spare(self) -> None:
         """Have the next driver's process wait on the host that serves now."""
 
@@ -88,7 +91,8 @@ class CrossingShadow:
     async def prepare(cls, engine: CrossingEngine, target: Topology, hosts: tuple[str, str]) -> "CrossingShadow":
         """Have the source refuse it, or make room; ``hosts`` are those of the source and the target."""
         await engine.up()
-        await engine.driver.call(messages.BeginDeparture(target, hosts[0]))
+        here, there = hosts
+        await engine.driver.call(messages.BeginDeparture(target, here, engine.address(there, here)))
         return cls(engine, target, hosts)
 
     async def ready(self) -> None:
@@ -192,7 +196,7 @@ class CrossingShadow:
         driver.on_stood_in = lambda stand_in: ended(Fatal(Reason.RANK_LOST, stand_in.why))
 
     async def _start(self) -> None:
-        there = self._hosts[1]
+        here, there = self._hosts
         opening = asyncio.ensure_future(self._source.call(messages.OpenDeparture()))
         opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self._driver is None:
@@ -208,7 +212,8 @@ class CrossingShadow:
             raise
         except RuntimeFault as error:
             raise SwitchError(Reason.LOAD_FAILED, f"host {there}: {error}") from error
-        await self._driver.call(messages.BeginArrival(self._left, await opening, there))
+        toward = self._engine.address(here, there)
+        await self._driver.call(messages.BeginArrival(self._left, await opening, there, toward))
 
     async def _slice(self, *, is_last: bool) -> Lag:
         sliced: messages.Sliced = await self._ask(self._source, messages.NextSlice(self._fetched, is_last))

@@ -384,6 +384,17 @@ class TorchEngine(Revived):
         for oldest in [*self.standing][: max(0, len(self.standing) - self._settings.num_standby)]:
             self.standing.pop(oldest).end(EngineLostError("others stand by"))
 
+    def address(self, host: str, seen_by: str) -> str:
+        """Of a host, as another one reaches it.
+
+        Raises:
+            SwitchError: one of them is lost.
+        """
+        try:
+            return self._launchers.address(host, seen_by)
+        except OSError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+
     async def clear(self, host: str) -> None:
         """End the drivers that stand by on a host: its memory is needed."""
         for topology, driver in [*self.standing.items()]:

@@ -115,6 +115,8 @@ class BeginDeparture(Crossing, frozen=True):
     target: Topology
     host: str
     """This driver's own, for people."""
+    toward: str
+    """An address of the target's host."""
 
 
 class OpenDeparture(Crossing, frozen=True):
@@ -132,6 +134,8 @@ class BeginArrival(Crossing, frozen=True):
     """Address of the source's carrier."""
     host: str
     """This driver's own, for people."""
+    toward: str
+    """An address of the source's host."""
 
 
 class OfRuns(msgspec.Struct, frozen=True):

@@ -52,11 +52,17 @@ class Carrier:
 
     @classmethod
     async def start(
-        cls, launcher: Launcher, shape: KvShape, boxes: Sequence[Transfer], stores: Mapping[int, KvHandle]
+        cls,
+        launcher: Launcher,
+        shape: KvShape,
+        boxes: Sequence[Transfer],
+        stores: Mapping[int, KvHandle],
+        toward: str = "",
     ) -> "Carrier":
         """Start a carrier for one end of ``boxes``.
 
-        ``stores`` has the KV memory of all their sources, or of all their targets.
+        ``stores`` has the KV memory of all their sources, or of all their targets. ``toward`` is an address of the peer's
+        host: of several networks, the one that leads there is taken.
 
         Raises:
             SwitchError: it cannot be started, NIXL is missing, or KV is not in host memory.
@@ -69,7 +75,7 @@ class Carrier:
         paths = {device: handle.path for device, handle in stores.items()}
         carrier = cls(launcher)
         try:
-            opened = await carrier._call(messages.OpenSide(carrier.host, layout, tuple(boxes), paths), START_S)
+            opened = await carrier._call(messages.OpenSide(carrier.host, layout, tuple(boxes), paths, toward), START_S)
         except BaseException:
             carrier.close()
             raise

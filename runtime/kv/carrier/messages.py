@@ -54,6 +54,8 @@ class OpenSide(wire.Command, frozen=True):
     boxes: tuple[Transfer, ...]
     stores: dict[int, str]
     """Device to the path of its KV file."""
+    toward: str
+    """An address of the peer's host, as this one reaches it; empty: the network is UCX's to choose."""
 
 
 class Meet(wire.Command, frozen=True):

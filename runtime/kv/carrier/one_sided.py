@@ -6,9 +6,12 @@ that was begun cannot be taken back, whatever NIXL's handles say: it ends with t
 """
 
 import ctypes
+import fcntl
 import importlib
 import os
 import re
+import socket
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ _BUSY_S, _IDLE_S = 0.0002, 0.005
 """Between two turns of an owner: a small read takes as long over TCP; one turn fills the network's buffers for a large one."""
 _LINGER_S = 0.5
 """How long an owner is busy after it expected or heard of a read."""
+_SIOCGIFADDR = 0x8915
 _READ_S = 0.00002
 """Between two looks of a reader at its read."""
 _LANES = re.compile(r"node cfg#\d+ .*\bam\(([^)]*)\)")
@@ -29,8 +33,8 @@ _TROUBLE = re.compile(r"UCX +(?:WARN|ERROR) +(.*)")
 class ReadPort:
     """A piece of memory that a peer may read, and that is read into from a peer's."""
 
-    def __init__(self, name: str, memory: Memory) -> None:
-        """Register the memory with the network's devices.
+    def __init__(self, name: str, memory: Memory, toward: str) -> None:
+        """Register the memory with the devices of the network that leads ``toward`` an address; empty: with all.
 
         Raises:
             SwitchError: NIXL is missing, or finds no device.
@@ -38,6 +42,8 @@ class ReadPort:
         self._log = os.memfd_create("intentctl-ucx-log")
         os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{self._log}"  # the only place where UCX says which lane it takes
         os.environ.setdefault("UCX_LOG_LEVEL", "info")
+        if toward and (devices := devices_toward(toward)):
+            os.environ.setdefault("UCX_NET_DEVICES", devices)
         os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")  # what it says otherwise is in the errors here
         try:
             nixl: Any = importlib.import_module("nixl_cu12")
@@ -125,3 +131,26 @@ class ReadPort:
     def _why(self, error: Exception) -> str:
         trouble = _TROUBLE.findall(self._said())
         return f"{error}; UCX: {trouble[-1]}" if trouble else str(error)
+
+
+def devices_toward(address: str) -> str:
+    """Network devices for UCX by which this host reaches an IPv4 address, and all for RDMA; empty: it cannot be told.
+
+    Left to itself UCX may take an interface that the peer cannot reach.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))  # sends nothing, and chooses a route
+        except OSError:
+            return ""
+        own = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            try:
+                request = struct.pack("256s", name.encode())
+                found = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
+            except OSError:  # it has no such address
+                continue
+            if found == own:
+                rdma = sorted(f"{device.name}:1" for device in Path("/sys/class/infiniband").glob("*"))
+                return ",".join([name, *rdma])
+    return ""

@@ -70,7 +70,7 @@ class Porter:
         size = max(STAGING_BYTES, self._token_bytes * self._layout.block_size)
         self._memory: Memory = np.zeros(_DATA + size, np.uint8)
         self._memory[:PROBE_BYTES] = _probe()
-        self.port = ReadPort(side.host, self._memory)
+        self.port = ReadPort(side.host, self._memory, side.toward)
         own = Address(side.host, importlib.metadata.version("nixl-cu12"), self._layout, side.boxes, self.port.address)
         self._own = own
         most_slots = size // max(self._token_bytes, 1)

@@ -21,7 +21,7 @@ class Arrival(CrossingPart):
     """The target's part: nothing runs here before ``Begin``."""
 
     def __init__(self, host: Station, command: messages.BeginArrival) -> None:
-        super().__init__(host, command.host)
+        super().__init__(host, command.host, command.toward)
         self._boxes = transfer(command.source, self.target.topology, host.parts.model)
         self._pieces: dict[int, set[Piece]] = {}
         for box in self._boxes:

@@ -38,7 +38,7 @@ class Departure(CrossingPart, Syncing):
         """
         host.capacity.make_room_elsewhere(command.target)
         Syncing.__init__(self, host, command.target)
-        CrossingPart.__init__(self, host, command.host)
+        CrossingPart.__init__(self, host, command.host, command.toward)
         self._to = command.target
         self._link = Pace(LINK_SHARE, self._pace.slots)
         self._sliced_s, self._slots, self._copy_s = time.monotonic(), 0, 0.0

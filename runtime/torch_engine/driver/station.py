@@ -58,8 +58,9 @@ class CrossingPart:
     devices: frozenset[int] = frozenset()
     is_closing = False
 
-    def __init__(self, host: Station, place: str) -> None:
-        self._station, self.target, self._place = host, host.active, place
+    def __init__(self, host: Station, place: str, toward: str) -> None:
+        """``place`` is the name of its host, ``toward`` an address of the other side's."""
+        self._station, self.target, self._place, self._toward = host, host.active, place, toward
         self._carrier: Carrier | None = None
         self._is_over = False
 
@@ -73,7 +74,8 @@ class CrossingPart:
     async def _start_carrier(self, boxes: tuple[Transfer, ...]) -> Carrier:
         workers, devices = self._station.parts.workers, self.target.topology.devices
         stores = {device: workers.hello(device).handle for device in devices}
-        carrier = await Carrier.start(LocalLauncher(self._place), self._station.parts.shape, boxes, stores)
+        shape = self._station.parts.shape
+        carrier = await Carrier.start(LocalLauncher(self._place), shape, boxes, stores, self._toward)
         if self._is_over:
             carrier.close()
             raise SwitchError(Reason.CANCELLED, "the switch was given up")

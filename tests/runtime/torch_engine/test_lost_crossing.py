@@ -72,7 +72,6 @@ async def within(work: Awaitable[object]) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """As between hosts, where UCX would take shared memory on one; and a start that hangs is noticed sooner."""
     monkeypatch.setenv("UCX_TLS", "tcp")
-    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
     monkeypatch.setattr("runtime.process.liveness.START_S", 20.0)
 
 

@@ -11,7 +11,7 @@ from tests.runtime.kv.carrier.test_carrier import RUNS, SHAPE, TP2_TO_PP2, fille
 async def main() -> None:
     stores = [filled(SHAPE, device) for device in (0, 1)]
     handles = {device: store.handle for device, store in enumerate(stores)}
-    carrier = await Carrier.start(LocalLauncher("a"), SHAPE, TP2_TO_PP2, handles)
+    carrier = await Carrier.start(LocalLauncher("a"), SHAPE, TP2_TO_PP2, handles, sys.argv[1])
     await carrier.gather(RUNS)
     sys.stdout.write(f"{carrier.address.hex()} {(await carrier.digest(RUNS)).hex()}\n")
     sys.stdout.flush()

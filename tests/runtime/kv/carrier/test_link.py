@@ -8,6 +8,7 @@ import pytest
 
 from runtime.hosts import certificates
 from runtime.kv.carrier.carrier import Carrier
+from runtime.kv.carrier.one_sided import devices_toward
 from runtime.kv.store import KvStore
 from runtime.process.launcher import LocalLauncher
 from tests.runtime.hosts.machines import ROOT, SPACES, Machine, machine, namespaces
@@ -22,9 +23,14 @@ def received_bytes(device: str) -> int:
 
 
 def far(host: Machine) -> subprocess.Popen[str]:
-    script = f"cd {ROOT}; exec {sys.executable} -m tests.runtime.kv.carrier.far"
+    script = f"cd {ROOT}; exec {sys.executable} -m tests.runtime.kv.carrier.far {host._near}"
     command = ["nsenter", "-t", str(host.init), *SPACES, "sh", "-c", script]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_of_several_networks_the_one_that_leads_to_the_peer_is_taken():
+    assert devices_toward("127.0.0.1").split(",")[0] == "lo"
+    assert devices_toward("no address") == ""
 
 
 async def test_kv_crosses_the_link_between_two_hosts(tmp_path, monkeypatch):
@@ -36,7 +42,7 @@ async def test_kv_crosses_the_link_between_two_hosts(tmp_path, monkeypatch):
             address, digest = source.stdout.readline().split()
             stores = {device: KvStore(SHAPE) for device in (2, 3)}
             handles = {device: store.handle for device, store in stores.items()}
-            target = await Carrier.start(LocalLauncher("b"), SHAPE, TP2_TO_PP2, handles)
+            target = await Carrier.start(LocalLauncher("b"), SHAPE, TP2_TO_PP2, handles, there.address)
             met = await target.meet(bytes.fromhex(address))
             before = received_bytes(there._ours)
             fetched = await target.fetch(RUNS)
