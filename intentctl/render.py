@@ -402,9 +402,21 @@ def report_rows(result: CutoverReport) -> list[Row]:
         ("prepared in", seconds(result.prepare_s)),
         *([("new requests held back for", seconds(result.held_s))] if result.held_s else []),
         ("copied", f"{size(result.bytes_before)} before the cut, {size(result.bytes_inside)} inside"),
+        *([("between hosts", between_hosts(result))] if result.transport != "file" else []),
         ("moved", moved(result.moved, result.paths, result.stays, result.tokens_recomputed)),
         ("cut (ms)", parts),
     ]
+
+
+def between_hosts(result: CutoverReport) -> str:
+    """How KV came from one host to the other, over what link; or that none did."""
+    if result.transport == "none":
+        return "no KV; the target computed it anew"
+    carried = f"{size(result.bytes_between_hosts)} by {result.transport}"
+    if result.link is None:
+        return carried
+    over = f" over {result.link.lane}" if result.link.lane else ""
+    return f"{carried}{over}; measured {size(result.link.bytes_s)}/s, round trip {seconds(result.link.round_trip_s)}"
 
 
 def moved(moved: int, paths: Mapping[str, int], stays: Mapping[str, int], tokens_recomputed: int) -> str:

@@ -7,9 +7,10 @@ from intent.translate import translate
 from intentctl import render
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
+from runtime.models import MeasuredLink
 from service import deployment as deployments
 from tests.rows import rows
-from tests.service.examples import intent
+from tests.service.examples import intent, report
 
 
 @rows(("value", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2 MB"), (3.5e12, "3.5 TB")])
@@ -37,6 +38,26 @@ def test_durations_read_well(value, text):
 def test_what_moved_is_told_by_path_with_what_stayed(facts, text):
     nothing = {"paths": {}, "stays": {}, "tokens_recomputed": 0}
     assert render.moved(moved=12, **nothing | facts) == text
+
+
+@rows(
+    ("facts", "text"),
+    [
+        ({"transport": "none"}, "no KV; the target computed it anew"),
+        ({"transport": "nixl", "bytes_between_hosts": 12_000_000}, "12 MB by nixl"),
+        (
+            {
+                "transport": "nixl",
+                "bytes_between_hosts": 5,
+                "link": MeasuredLink(1.2e8, 0.0004, "tcp/eth0"),
+            },
+            "5 B by nixl over tcp/eth0; measured 120 MB/s, round trip 0.4 ms",
+        ),
+    ],
+)
+def test_what_went_between_hosts_is_told_with_the_link(facts, text):
+    assert ("between hosts", text) in render.report_rows(report(**facts))
+    assert "between hosts" not in dict(render.report_rows(report()))
 
 
 def test_rows_are_for_people_and_text_from_outside_is_never_markup(capsys):
