@@ -67,6 +67,7 @@ CONFINED = {
     "ssl": paths("runtime: hosts.tls hosts.agent"),
     "cryptography": paths("runtime: hosts.certificates"),
     "ray": paths("runtime: hosts.placement"),
+    "nixl_cu12": paths("runtime: kv.carrier.one_sided"),
 }
 """Library to the only places that may use it."""
 
@@ -79,7 +80,8 @@ PURE = paths(
     "service: cancelling idempotency undo pages",
     "service.promises: agenda attainment decide controller limits planner verdict",
     "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
-    "runtime: kv.blocks kv.pages kv.prefixes sync.stream sync.patch torch_engine.driver.scheduler",
+    "runtime: kv.blocks kv.carrier.layout kv.pages kv.prefixes sync.stream sync.patch",
+    "runtime.torch_engine.driver: handover scheduler",
     "runtime.vllm_engine: connector.frontier geometry launch models",
 )
 NOT_PURE = paths("intent.llm: asking following")

@@ -8,11 +8,26 @@ import heapq
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import chain, islice, takewhile
 
 import numpy as np
 
 from runtime.kv.prefixes import BlockHash, PrefixCache
+
+
+@dataclass(frozen=True, slots=True)
+class PoolContents:
+    """What a pool holds, for another one of as many block ids to go on with; tables tell what is in use."""
+
+    free: list[int]
+    """The next to be taken last; those that are cached aside."""
+    cached: list[tuple[int, int]]
+    """Free blocks that are cached and how far each is filled, the least recently used first."""
+    filled: dict[int, int]
+    """Blocks in tables: how far each is filled."""
+    hashes: dict[int, BlockHash]
+    """Of the blocks that can be found."""
 
 
 class BlockPool:
@@ -89,6 +104,40 @@ class BlockPool:
             del self._cached[block]
             self._prefixes.drop(block)
         self._free[:0] = gone  # cold: taken last
+
+    def contents(self, lost: Collection[int]) -> PoolContents:
+        """What another pool shall hold.
+
+        Of the free blocks that are cached not those whose bytes are ``lost`` there.
+        """
+        free, cached = [*lost, *self._free], [item for item in self._cached.items() if item[0] not in lost]
+        hashes = {block: found for block, found in self._prefixes.hashes.items() if block not in lost}
+        return PoolContents(free, cached, {block: self.filled[block] for block in self.holding}, hashes)
+
+    def adopt(self, contents: PoolContents, tables: Iterable[Sequence[int]]) -> None:
+        """Hold what another pool held, and these tables have; this one holds nothing.
+
+        Blocks beyond its own capacity retire, those in tables as they come free.
+        """
+        assert not any(self._references), "a pool that holds something takes over nothing"
+        self.forget([*self._cached])
+        ours = {*self._free} | self.retired
+        used = Counter(chain.from_iterable(tables))
+        for block, count in used.items():
+            self._references[block] = count
+        for block, filled in contents.filled.items():
+            self.filled[block] = filled
+        for block, found in contents.hashes.items():
+            self._prefixes.add(found, block)
+        self._free, self._cached = [*contents.free], OrderedDict(contents.cached)
+        circulating = {*self._free, *self._cached, *used}
+        self.retired, self.num_blocks = ours - circulating, len(circulating)
+        self.resize(self.capacity)
+
+    def hashes_of(self, table: Sequence[int]) -> list[BlockHash]:
+        """Of a table's first blocks, as far as each can be found."""
+        known = self._prefixes.hashes
+        return [known[block] for block in takewhile(known.__contains__, table)]
 
     def reserve(self) -> int:
         """Take a block out of circulation for good."""

@@ -9,6 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+_GATHERED_SLOTS = 16
+"""Runs shorter than this are gathered and scattered together, longer ones are copied one by one."""
+
 
 def runs(blocks: Iterable[int], touching: Collection[int]) -> list[tuple[int, int]]:
     """The longest runs ``[start, end)`` of neighbouring ids in ``blocks``.
@@ -74,6 +77,13 @@ def stacked(runs: Runs, block_size: int, stack: int) -> Runs:
     first = parts + blocks * (stack - 1) * block_size  # in the block's first layer
     layers = np.arange(stack)[:, None, None] * block_size
     return np.concatenate((whole, (first + layers).reshape(-1, 2)))
+
+
+def apart(slots: Runs) -> tuple[Runs, NDArray[np.int64]]:
+    """The runs that are best copied one by one, and the slots of the shorter ones, all together."""
+    lengths = slots[:, 1] - slots[:, 0]
+    short = slots[lengths < _GATHERED_SLOTS]
+    return slots[lengths >= _GATHERED_SLOTS], np.concatenate([np.arange(0), *(np.arange(*run) for run in short)])
 
 
 def parts_of_blocks(runs: Runs, block_size: int) -> Runs:

@@ -6,7 +6,7 @@ from the first on. The hash is a cryptographic one: a collision would be another
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 BlockHash = bytes
 
@@ -33,6 +33,11 @@ class PrefixCache:
     def blocks(self) -> Iterable[int]:
         """Every block that can be found."""
         return self._hashes.keys()
+
+    @property
+    def hashes(self) -> Mapping[int, BlockHash]:
+        """Of each of them."""
+        return self._hashes
 
     def add(self, block_hash: BlockHash, block: int) -> None:
         """Let a block be found, unless another one is found by this hash already."""

@@ -27,11 +27,8 @@ from numpy.typing import NDArray
 
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer, refuse_divided_stacks
-from runtime.kv.pages import holes, stacked
+from runtime.kv.pages import apart, holes, stacked
 from runtime.models import Topology
-
-_GATHERED_SLOTS = 16
-"""Runs shorter than this are gathered and scattered together, longer ones are copied one by one."""
 
 _STRIDE = 1 << 20
 """Bytes punched before the clock is looked at: about 0.1 ms; to populate them takes a few."""
@@ -144,16 +141,13 @@ class KvStore:
         ``runs`` is ``[runs, 2]``: the first token (block x block size + position in the block) and the one after the last.
         """
         tokens = int((runs[:, 1] - runs[:, 0]).sum())
-        slots = stacked(runs, self.shape.block_size, self.shape.stack)
-        lengths = slots[:, 1] - slots[:, 0]
-        long, short = slots[lengths >= _GATHERED_SLOTS], slots[lengths < _GATHERED_SLOTS]
-        scattered = np.concatenate([np.arange(*run) for run in short]) if len(short) else None
+        long, scattered = apart(stacked(runs, self.shape.block_size, self.shape.stack))
         copied = 0
         for box, handle in boxes:
             source, stacks, heads = self._peer(handle), self._stacks(box), slice(*box.heads)
             for start, stop in long:
                 self._slots[:, stacks, heads, start:stop] = source[:, stacks, heads, start:stop]
-            if scattered is not None:
+            if len(scattered):
                 self._copy_scattered(box, source, scattered)
             copied += len(box.pieces) * tokens * self.shape.piece_slot_bytes
         return copied

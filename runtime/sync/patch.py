@@ -73,6 +73,13 @@ class PatchSync:
         lacking: list[int] = wanted[~is_held].tolist()
         return lacking
 
+    def copied(self) -> tuple[list[int], Integers]:
+        """Blocks in use whose copied slots are as they were, and these slots as runs."""
+        versions, filled = self._contents()
+        blocks = np.flatnonzero((self._versions == versions) & (self._copied > 0) & (filled > 0))
+        starts = blocks * self._block_size
+        return blocks.tolist(), _joined(starts, starts + self._copied[blocks])
+
     def _behind(self, upcoming: Sequence[int]) -> _Parts:
         versions, filled = self._contents()
         done = np.where(self._versions == versions, self._copied, 0)

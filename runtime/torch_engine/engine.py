@@ -3,13 +3,14 @@
 Speaks the protocol of ``runtime.engine``.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
 import platform
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,10 +26,22 @@ from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Resized, capabilities
 from runtime.torch_engine.worker.backends import precision_of
 
+if TYPE_CHECKING:
+    from runtime.torch_engine.crossing import CrossingShadow
+
 log = logging.getLogger(__name__)
 
 DRIVER_MODULE = "runtime.torch_engine.driver.loop"
 SPARE_MODULE = "runtime.torch_engine.driver.spare"
+
+
+@dataclasses.dataclass(slots=True)
+class _Open:
+    """A request that has not ended."""
+
+    epoch: int
+    most_tokens: int
+    """Of the prompt and all that may come."""
 
 
 class TorchEngine(Revived):
@@ -45,13 +58,19 @@ class TorchEngine(Revived):
         super().__init__()
         self._config, self._settings = config, config.settings
         self._topology = config.topology
-        self._live: dict[str, int] = {}
-        """Epochs of the requests that have not ended."""
+        self._live: dict[str, _Open] = {}
+        """Requests that have not ended."""
         self._launchers = launchers or OneHost()
         self._driver: DriverProcess
         self._spare: DriverProcess | None = None
         self._started: messages.TorchStarted
-        self._shadow: TorchShadow | None = None
+        self._shadow: TorchShadow | CrossingShadow | None = None
+        self.coming: DriverProcess | None = None
+        """A driver on another host, in a switch to it."""
+        self.standing: dict[Topology, DriverProcess] = {}
+        """Drivers on other hosts that stand by, the oldest first."""
+        self.gate: asyncio.Event | None = None
+        """Inside a cut between hosts: until it is set nobody knows who serves."""
         self._epoch = 0
 
     @classmethod
@@ -107,27 +126,44 @@ class TorchEngine(Revived):
 
     async def submit(self, request: GenerationRequest) -> None:
         """Queue a request; see the protocol."""
-        self._live[request.request_id] = request.epoch
+        most_tokens = len(request.prompt) + request.sampling.max_tokens
+        self._live[request.request_id] = _Open(request.epoch, most_tokens)
         try:
-            await self._call(wire.Submit(request))
+            await self._submit(wire.Submit(request))
         except BaseException:  # cancelled before a driver had it, too
             self._live.pop(request.request_id, None)
             raise
 
+    async def _submit(self, submit: wire.Submit) -> None:
+        """To the driver that serves, and to the next one if it left that one meanwhile."""
+        while True:
+            await self._opened()
+            driver = self._driver
+            try:
+                await self._call(submit)
+            except (SwitchError, EngineLostError):
+                if driver is self._driver:
+                    raise
+            else:
+                return
+
     async def cancel(self, request_id: str) -> None:
         """End a request early; see the protocol."""
+        await self._opened()
         with contextlib.suppress(EngineLostError):
             await self._call(wire.CancelStream(request_id))
 
-    async def prepare(self, target: Topology) -> "TorchShadow":
+    async def prepare(self, target: Topology) -> "TorchShadow | CrossingShadow":
         """Begin to build the target; see the protocol."""
         if _precision(target) != (running := _precision(self._topology)):
             what = f"the torch engine computes in {running} on these devices"
             raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
         here, there = map(self._launchers.host_of, (self._topology.devices, target.devices))
         if here != there:
-            what = f"{target} is on host {there}, and what runs is on host {here}"
-            raise SwitchError(Reason.UNSUPPORTED, f"{what}: the torch engine moves requests within a host")
+            from runtime.torch_engine.crossing import CrossingShadow
+
+            self._shadow = await CrossingShadow.prepare(self, target, (here, there))
+            return self._shadow
         await self._call(messages.BeginSwitch(target))
         self._shadow = TorchShadow(self._call, target)
         return self._shadow
@@ -135,7 +171,7 @@ class TorchEngine(Revived):
     async def stats(self) -> EngineStats:
         """A snapshot; see the protocol."""
         stats: EngineStats = await self._call(wire.Stats())
-        return stats
+        return dataclasses.replace(stats, standby=(*self.standing, *stats.standby)) if self.standing else stats
 
     async def resize(self, num_blocks: int) -> Resized:
         """Have so many KV blocks while requests run; what is no longer needed goes back to the system.
@@ -161,9 +197,9 @@ class TorchEngine(Revived):
     async def close(self) -> None:
         """End the driver and its workers; see the protocol."""
         await self.give_up()
-        if self._spare:
-            await self._spare.close()
-        await self._driver.close()
+        for driver in (*self.standing.values(), self.coming, self._spare, self._driver):
+            if driver:
+                await driver.close()
         self._outputs.put_nowait(None)
 
     async def _launch(self) -> None:
@@ -208,7 +244,8 @@ class TorchEngine(Revived):
         for item in items:
             if isinstance(item, Moved):
                 self._note_cut(item)
-                self._live |= dict.fromkeys(self._live.keys() & item.request_ids, item.epoch)
+                for name in self._live.keys() & item.request_ids:
+                    self._live[name].epoch = item.epoch
             elif item.finish is not None:
                 self._live.pop(item.request_id, None)
         self._outputs.put_nowait(items)
@@ -224,8 +261,13 @@ class TorchEngine(Revived):
         if self._driver.ready.done():
             detail = f"{reason}; send the request again"
             self._driver.end(EngineLostError(detail))
+            most_tokens = max((open_.most_tokens for open_ in self._live.values()), default=0)
             self._end_streams(detail)
-            self.revive(self._launch_anew, self._topology, fatal.blaming(EngineLostError(reason)))
+            why = fatal.blaming(EngineLostError(reason))
+            if self.standing and self.coming is None:
+                self._restart = asyncio.create_task(self._serve_standing(most_tokens, self._topology, why))
+            else:
+                self.revive(self._launch_anew, self._topology, why)
         else:
             trouble = fatal.trouble or wire.Trouble.of(EngineLostError(reason))
             self._driver.ready.set_exception(fatal.blaming(trouble.error))
@@ -240,15 +282,29 @@ class TorchEngine(Revived):
         """End what the lost driver served. How far each came, the ledger knows."""
         live, self._live = self._live, {}
         ended: list[Output] = [
-            Token(name, epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True)
-            for name, epoch in live.items()
+            Token(name, each.epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True)
+            for name, each in live.items()
         ]
         log.warning("%s; %d requests lost, starting %s anew", detail, len(live), self._topology)
         self._outputs.put_nowait(ended)
 
+    async def _serve_standing(self, most_tokens: int, lost: Topology, why: RuntimeFault) -> None:
+        """By a driver that stands by on another host, if one can; else by a new one."""
+        from runtime.torch_engine.crossing import standing_in
+
+        if topology := await standing_in(self.standing, most_tokens):
+            self._topology = topology
+            self.serve_by(self.standing.pop(topology), topology)
+            self._pauses.served()
+            self._restart = None
+            self.comeback.came_back(lost, topology, str(why))
+        else:
+            await self._revive(self._launch_anew, lost, why)
+
     async def _launch_anew(self, topology: Topology) -> None:
         """Another driver, once the one before is gone."""
         await self._driver.close()
+        await self.clear(self._launchers.host_of(topology.devices))
         self._config = msgspec.structs.replace(self._config, topology=topology, settings=self._fitting(topology))
         await self._launch()
         self._topology = topology
@@ -263,6 +319,72 @@ class TorchEngine(Revived):
             return settings
         held = footprint.blocks(topology, self.model, cluster, settings.block_size)
         return dataclasses.replace(settings, num_blocks=min(settings.num_blocks, held))
+
+    # --- for a switch between hosts ---
+
+    @property
+    def driver(self) -> DriverProcess:
+        """The one that serves."""
+        return self._driver
+
+    @property
+    def settings(self) -> EngineSettings:
+        """As the engine was started with."""
+        return self._settings
+
+    def begin_driver(self, topology: Topology) -> DriverProcess:
+        """Another driver, whose block ids are those of the one that serves.
+
+        Raises:
+            OSError: no process can be started there.
+        """
+        launcher = self._launchers.on(self._launchers.host_of(topology.devices))
+        driver = self._process(launcher, self.driver_module)
+        changes = {"first_device": launcher.first_device, "reserved_blocks": self._started.num_blocks}
+        driver.send(msgspec.structs.replace(self._config, topology=topology, **changes))
+        return driver
+
+    def serve_by(self, driver: DriverProcess, topology: Topology) -> None:
+        """From now on a driver serves that has started."""
+        self._driver, self._started = driver, driver.ready.result()
+        driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
+        self._config = msgspec.structs.replace(self._config, topology=topology)
+
+    def commit(self, driver: DriverProcess, epoch: int, request_ids: tuple[str, ...]) -> None:
+        """From now on the target's driver serves, and these requests are its own."""
+        assert self._shadow, "a cut belongs to a switch"
+        source = self._driver
+        source.on_outputs = lambda _: None
+        source.on_end = lambda fatal: source.end(EngineLostError(fatal.detail))
+        self.serve_by(driver, self._shadow.target)
+        self._note([Moved(epoch, request_ids)])
+
+    def stand_by(self, driver: DriverProcess, topology: Topology) -> None:
+        """Keep a driver that serves no more, as many as the settings say, as long as it lives."""
+
+        def gone(why: str) -> None:
+            driver.end(EngineLostError(why))
+            if self.standing.get(topology) is driver:
+                del self.standing[topology]
+
+        driver.on_outputs = lambda _: None
+        driver.on_end = lambda fatal: gone(fatal.detail)
+        driver.on_stood_in = lambda stand_in: gone(stand_in.why)
+        if driver.gone is None:
+            self.standing[topology] = driver
+        for oldest in [*self.standing][: max(0, len(self.standing) - self._settings.num_standby)]:
+            self.standing.pop(oldest).end(EngineLostError("others stand by"))
+
+    async def clear(self, host: str) -> None:
+        """End the drivers that stand by on a host: its memory is needed."""
+        for topology, driver in [*self.standing.items()]:
+            if driver.process.incarnation.host == host:
+                del self.standing[topology]
+                await driver.close("another driver takes its place")
+
+    async def _opened(self) -> None:
+        if self.gate:
+            await self.gate.wait()
 
     async def _call(self, command: wire.Command) -> Any:
         await self.up()

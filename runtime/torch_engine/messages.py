@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.engine import Cut, Lag
+from runtime.engine import Cut, GenerationRequest, Lag
 from runtime.errors import Reason
 from runtime.footprint import Piece, Transfer
+from runtime.kv.carrier.messages import Fetched, Met
+from runtime.kv.pages import Runs
 from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
@@ -33,6 +35,8 @@ class TorchDriverConfig(wire.WireMessage, frozen=True):
     settings: EngineSettings
     first_device: int = 0
     """Inventory index of the first device of its host."""
+    reserved_blocks: int | None = None
+    """Block ids to have where they have to mean what they mean to another driver; as many circulate as devices hold."""
 
 
 class TorchStarted(wire.WireMessage, frozen=True):
@@ -101,9 +105,157 @@ class ReadDigests(wire.Command, frozen=True):
     positions: dict[str, int] | None
 
 
+class Crossing(wire.Command, frozen=True):
+    """Part of a switch between two drivers, each on its host; the service takes the parts from one to the other."""
+
+
+class BeginDeparture(Crossing, frozen=True):
+    """Source: begin a switch to a target on another host, or refuse it before anything is touched."""
+
+    target: Topology
+    host: str
+    """This driver's own, for people."""
+
+
+class OpenDeparture(Crossing, frozen=True):
+    """Source: start a carrier; the answer is its address."""
+
+    ANSWER: ClassVar[Any] = bytes
+
+
+class BeginArrival(Crossing, frozen=True):
+    """Target: start a carrier and reach that of the source."""
+
+    ANSWER: ClassVar[Any] = Met
+    source: Topology
+    peer: bytes
+    """Address of the source's carrier."""
+    host: str
+    """This driver's own, for people."""
+
+
+class OfRuns(msgspec.Struct, frozen=True):
+    """About tokens."""
+
+    packed_runs: bytes
+    """``runs`` as they lie in memory: answers carry no arrays."""
+
+    @property
+    def runs(self) -> Runs:
+        """``[runs, 2]``: the first token (block x block size + position) and the one after the last."""
+        return np.frombuffer(self.packed_runs, np.int64).reshape(-1, 2)
+
+
+class Gathered(OfRuns, frozen=True):
+    """Tokens that can be fetched from the source's carrier."""
+
+    newcomers: list[GenerationRequest]
+    """Requests that the target has not heard of."""
+
+
+class Sliced(Gathered, frozen=True):
+    """A slice of the background copy, and what is left behind it."""
+
+    lag: Lag
+
+
+class NextSlice(Crossing, frozen=True):
+    """Source: have a slice of what the target lacks gathered, once the pace allows; ``None`` for all there is room for."""
+
+    ANSWER: ClassVar[Any] = Sliced
+    fetched: Fetched | None
+    """How the slice before came over."""
+    is_last: bool = False
+    """Of those before the fence: nothing waits for the pace, and no new request begins from now on."""
+
+
+class Fetch(Crossing, frozen=True):
+    """Target: have a slice."""
+
+    ANSWER: ClassVar[Any] = Fetched
+    gathered: Gathered
+
+
+class Sample(OfRuns, frozen=True):
+    """Digest of some of what was copied."""
+
+    seed: int
+    digest: bytes
+
+
+class TakeSample(Crossing, frozen=True):
+    """Source: of what was copied so far."""
+
+    ANSWER: ClassVar[Any] = Sample
+
+
+class CompareSample(Crossing, frozen=True):
+    """Target: whether it has the same bytes there."""
+
+    ANSWER: ClassVar[Any] = bool
+    sample: Sample
+
+
+class Left(Gathered, frozen=True):
+    """All requests stand still behind a step, and what they last wrote is gathered."""
+
+    handover: msgspec.Raw
+    """Of the scheduler, for the target to read."""
+    fence_s: float
+    """From the order to the fence."""
+    drain_s: float
+    """From the fence to the end of the last step."""
+
+
+class Leave(Crossing, frozen=True):
+    """Source: stand still until ``Stay``, or the end of the switch."""
+
+    ANSWER: ClassVar[Any] = Left
+    deadline_s: float
+
+
+class DigestPatch(Crossing, frozen=True):
+    """Source: digest of what ``Leave`` gathered."""
+
+    ANSWER: ClassVar[Any] = bytes
+
+
+class Stay(Crossing, frozen=True):
+    """Source: let requests go on where they are."""
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """All is there that requests need."""
+
+    request_ids: tuple[str, ...]
+    digest: bytes
+    """Of the last patch."""
+    fetched: Fetched
+
+
+class Arrive(Crossing, frozen=True):
+    """Target: take everything over and wait for ``Begin``."""
+
+    ANSWER: ClassVar[Any] = Arrived
+    left: Left
+    epoch: int
+
+
+class Begin(Crossing, frozen=True):
+    """Target: the requests are its own; answers after their first step."""
+
+
+class Serve(Crossing, frozen=True):
+    """A driver that stands by: serve, if ``tokens`` of one request fit, as nobody else does."""
+
+    tokens: int
+
+
 Asked = (
     wire.Submit | wire.CancelStream | wire.Stats | BeginSwitch | AwaitTarget | CopyAhead
     | CutOver | EndSwitch | AbortSwitch | Resize | ReadDigests
+    | BeginDeparture | OpenDeparture | BeginArrival | NextSlice | Fetch | TakeSample | CompareSample
+    | Leave | DigestPatch | Stay | Arrive | Begin | Serve
 )  # fmt: skip
 ToDriver = TorchDriverConfig | wire.Call[Asked]
 FromDriver = TorchStarted | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.StoodIn | wire.Fatal

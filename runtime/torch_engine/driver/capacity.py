@@ -22,6 +22,7 @@ from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
+from runtime.torch_engine.messages import TorchDriverConfig
 from runtime.torch_engine.models import Resized
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,38 @@ class Capacity:
         self._scheduler.request_blocks = min(self._settled(now), self._settled(target))
         self._pool.resize(min(self._pool.capacity, fits))
         return streamed
+
+    def make_room_elsewhere(self, target: Topology) -> None:
+        """Shrink the pool to what ``target``, on other devices, holds.
+
+        Raises:
+            SwitchError: it does not hold what lives now; nothing was touched.
+        """
+        fits, least = self._settled(target), max(1, self._scheduler.least_blocks)
+        if fits < least:
+            raise SwitchError(
+                Reason.NO_MEMORY,
+                f"{target.shape} holds {fits} KV blocks there, and requests need {least}; wait until some have ended, "
+                "or take other devices",
+            )
+        self._scheduler.request_blocks = min(self._settled(self._host.active.topology), fits)
+        self._pool.resize(min(self._pool.capacity, fits))
+
+    @property
+    def wanted(self) -> int:
+        """KV blocks that there shall be where devices hold them."""
+        return self._wanted
+
+    def be_whole(self) -> None:
+        """Have every block id in circulation: what another driver's blocks are copied to is no hole."""
+        self._pool.resize(self._parts.shape.num_blocks - SCRATCH)
+
+    def take_over(self, wanted: int) -> None:
+        """Have as many blocks as another driver wanted, or as fit here; books only, ``settle`` does the rest."""
+        self._wanted = wanted
+        self._scheduler.request_blocks = self._settled(self._host.active.topology)
+        self._returned.clear()  # what was copied here took memory
+        self._pool.resize(self._scheduler.request_blocks)
 
     def _room_to_stream(self, now: Topology, target: Topology, least: int) -> tuple[int, StreamPlan]:
         """The most KV blocks, up to those there are, with which layers can move one by one; and how."""
@@ -230,6 +263,22 @@ class Capacity:
                 f"{num_blocks} KV blocks: {active.shape} holds {held - SCRATCH}, {most} are reserved, and a request "
                 f"that runs or waits may come to need {least}",
             )
+
+
+def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> tuple[int, int]:
+    """Block ids that a driver starts with, and how many of them its devices have memory for.
+
+    Raises:
+        SwitchError: they have too little.
+    """
+    settings, cluster, size = config.settings, config.cluster, config.settings.block_size
+    num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
+    held = num_blocks
+    if config.reserved_blocks:
+        num_blocks = config.reserved_blocks
+        held = min(num_blocks, footprint.blocks(config.topology, model, cluster, size))
+    refuse_start(config.topology, model, cluster, held, size)
+    return num_blocks, held
 
 
 def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:

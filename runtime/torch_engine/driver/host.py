@@ -4,11 +4,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
+from runtime.errors import Reason, SwitchError
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, ModelSpec
 from runtime.process.messages import Fatal
-from runtime.torch_engine.driver.workers import Ranks, Standby, Workers
+from runtime.torch_engine.driver.standby import Standby
+from runtime.torch_engine.driver.workers import Ranks, Workers
 from runtime.torch_engine.models import EngineSettings
 
 
@@ -23,6 +25,30 @@ class DriverParts:
     pool: BlockPool
     workers: Workers
     standby: Standby
+
+
+class Underway(Protocol):
+    """A switch, as far as the driver that is in it looks at it."""
+
+    is_closing: bool
+    """The cut is near: no step may take long."""
+
+    @property
+    def target(self) -> Ranks:
+        """What comes up, or takes part, here."""
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Those without which it is over, and the engine is not."""
+
+    def lose(self, error: SwitchError) -> None:
+        """One of these devices was lost, or its role."""
+
+    async def release(self) -> None:
+        """Clean up after a cut. Idempotent."""
+
+    async def abort(self, reason: Reason) -> None:
+        """Clean up instead of a cut. Idempotent."""
 
 
 class Host(Protocol):

@@ -24,7 +24,6 @@ import torch
 from runtime import footprint
 from runtime.engine import EngineStats, GenerationRequest, Moved
 from runtime.errors import Reason, RuntimeFault, SwitchError, TopologyError
-from runtime.footprint import Piece
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import Topology
@@ -32,19 +31,19 @@ from runtime.process import messages as wire
 from runtime.process.channel import AsyncChannel
 from runtime.process.launcher import LocalLauncher
 from runtime.torch_engine import messages
-from runtime.torch_engine.driver.capacity import Capacity, default_blocks, refuse_start
+from runtime.torch_engine.driver.capacity import SCRATCH, Capacity, start_blocks
+from runtime.torch_engine.driver.digests import digests
 from runtime.torch_engine.driver.grammars import Compiler
-from runtime.torch_engine.driver.host import DriverParts
+from runtime.torch_engine.driver.host import DriverParts, Underway
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
+from runtime.torch_engine.driver.standby import Standby
 from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
 from runtime.torch_engine.driver.watchdog import Watchdog
-from runtime.torch_engine.driver.workers import Ranks, Standby, Workers, load_failed, names_device
+from runtime.torch_engine.driver.workers import Ranks, Workers, load_failed, names_device, worker_config
 from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.checkpoint import READERS
 
 log = logging.getLogger(__name__)
-LOCAL = "127.0.0.1"
-"""Where workers of this host find each other."""
 
 
 class TorchDriver:
@@ -65,7 +64,9 @@ class TorchDriver:
         self._unsent: list[wire.Tokens | wire.Fenced] = []
         self._drained = asyncio.Event()
         self._first_step: asyncio.Future[None] | None = None
-        self._switch: Switch | None = None
+        self.switch: Underway | None = None
+        self.leaving: asyncio.Future[None] | None = None
+        """While requests are on their way to another driver: done once it is known where they are."""
         self._end_workers: Callable[[], None] = lambda: None
         self.coming_up: dict[int, Ranks] = {}
         """By generation, those that do not serve yet or are about to."""
@@ -88,17 +89,22 @@ class TorchDriver:
         settings, cluster = config.settings, config.cluster
         model, size = READERS[self.reader](config.checkpoint).spec, settings.block_size
         config.topology.check(cluster, model)
-        self._grammars = Compiler(config.checkpoint, model.vocab_size)
-        num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
-        refuse_start(config.topology, model, cluster, num_blocks, size)
+        self.grammars = Compiler(config.checkpoint, model.vocab_size)
+        num_blocks, held = start_blocks(config, model)
         dims = model.num_layers, model.num_kv_heads, num_blocks, size, model.head_dim
         shape = KvShape(*dims, backends.DTYPES[backends.precision_of(config.topology)], settings.layers_per_slab)
         shape.check(config.topology)
         pool = BlockPool(num_blocks)
         self._scratch = pool.reserve()
-        limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - 1) * size), model.vocab_size)
+        pool.resize(held - SCRATCH)
+        limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - SCRATCH) * size), model.vocab_size)
         self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
-        workers = Workers(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
+        workers = Workers(
+            LocalLauncher(),
+            worker_config(config, shape, self._scratch, self.reader),
+            self._worker_said,
+            self._worker_lost,
+        )
         standby = Standby(workers, model, cluster, settings.num_standby)
         self.parts = DriverParts(settings, model, cluster, shape, pool, workers, standby)
         self._end_workers = workers.end
@@ -112,18 +118,6 @@ class TorchDriver:
         self.load_bytes_per_s = largest / (time.perf_counter() - began_s)
         await self.probe(self.active)
         gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
-
-    def worker_config(self, config: messages.TorchDriverConfig, shape: KvShape) -> messages.WorkerConfig:
-        """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
-        gpus = backends.is_on_gpus(config.topology)
-        blocks = shape.num_blocks, shape.block_size
-        kv = (shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack)
-        precision, place = backends.precision_of(config.topology), "gpu" if gpus else "cpu"
-        checkpoint, scratch, first = config.checkpoint, self._scratch, config.first_device
-        address = LOCAL if config.settings.rank_transport == "torch_distributed" else None
-        return messages.WorkerConfig(
-            checkpoint, kv, precision, scratch, 0, place, gpus, self.reader, address, first_device=first
-        )
 
     def _ranks(self, topology: Topology) -> Ranks:
         self._generation += 1
@@ -173,7 +167,7 @@ class TorchDriver:
         self.scheduler.is_held = False
 
     def _token_budget(self) -> int:
-        is_closing, settings = self._switch is not None and self._switch.is_closing, self.parts.settings
+        is_closing, settings = self.switch is not None and self.switch.is_closing, self.parts.settings
         return settings.closing_batch_tokens if is_closing else settings.max_batch_tokens
 
     def _run(self, chunks: list[Chunk]) -> messages.Run:
@@ -212,9 +206,13 @@ class TorchDriver:
         """
         self._unsent += outputs
         if not self._fenced:
-            for output in self._unsent:
-                self._service.send(output)
-            self._unsent = []
+            self.flush()
+
+    def flush(self) -> None:
+        """Send outputs that waited."""
+        for output in self._unsent:
+            self._service.send(output)
+        self._unsent = []
 
     async def fence(self) -> tuple[float, float]:
         """Schedule nothing new, and wait for the micro-batches in flight.
@@ -233,10 +231,15 @@ class TorchDriver:
 
     def commit(self, ranks: Ranks, epoch: int) -> tuple[str, ...]:
         """Every request belongs to ``ranks`` and speaks under ``epoch`` from here on. Returns their ids."""
-        self.active, self._epoch = ranks, epoch
-        moved = self.scheduler.move(epoch)
+        self.active = ranks
+        moved = self.move(epoch)
         self.emit(wire.Fenced(Moved(epoch, moved)))
         return moved
+
+    def move(self, epoch: int) -> tuple[str, ...]:
+        """Every request speaks under ``epoch`` from here on. Returns their ids."""
+        self._epoch = epoch
+        return self.scheduler.move(epoch)
 
     def resume(self) -> asyncio.Future[None]:
         """Schedule again, on the active topology.
@@ -264,8 +267,8 @@ class TorchDriver:
 
     def lose_incoming(self, ranks: Ranks, error: SwitchError) -> None:
         """What is coming up will not: its switch ends, or the start fails."""
-        if self._switch and self._switch.target is ranks:
-            self._switch.lose(error)
+        if self.switch and self.switch.target is ranks:
+            self.switch.lose(error)
         else:
             ranks.lose(error)
 
@@ -273,15 +276,15 @@ class TorchDriver:
         detail = f"the worker on device {device} {how}"
         if device in self.active.topology.devices:
             why = f"{detail}; {self.active.topology} needs it"
-            is_calm = self._switch is None and not self._fenced
+            is_calm = self.switch is None and not self._fenced
             if is_calm and (standby := self.parts.standby.whole(self.capacity.can_serve)):
                 self._spawn(self._stand_in(standby, why))
                 return
             self.fail(wire.Fatal(Reason.RANK_LOST, why, device=device, is_broken=names_device(how)))
             return
         lost = SwitchError(Reason.RANK_LOST, detail)
-        if self._switch and device in self._switch.devices:
-            self._switch.lose(lost)
+        if self.switch and device in self.switch.devices:
+            self.switch.lose(lost)
         self._spawn(self.parts.standby.lose(device, lost))
 
     async def _stand_in(self, standby: Ranks, why: str) -> None:
@@ -350,6 +353,18 @@ class TorchDriver:
                 self._cancel(request_id)
             case wire.Stats():
                 answer = self._stats()
+            case messages.Resize(num_blocks):
+                answer = await self.capacity.resize(num_blocks)
+            case messages.ReadDigests(positions):
+                answer = await digests(self, self.scheduler.running, positions)
+            case _:
+                answer = await self._switched(command)
+        return answer
+
+    async def _switched(self, command: wire.Command) -> object:
+        """Part of a switch."""
+        answer: object = None
+        match command:
             case messages.BeginSwitch(target):
                 await self.begin_switch(target)
             case messages.AwaitTarget():
@@ -358,19 +373,21 @@ class TorchDriver:
                 answer = await self._current().lag()
             case messages.CutOver(epoch, deadline_s):
                 answer = await self._current().cut(epoch, deadline_s)
-            case messages.EndSwitch() if self._switch:
-                await self._switch.release()
-            case messages.AbortSwitch(reason) if self._switch:
-                await self._switch.abort(reason)
-            case messages.Resize(num_blocks):
-                answer = await self.capacity.resize(num_blocks)
-            case messages.ReadDigests(positions):
-                answer = await self._digests(positions)
+            case messages.EndSwitch() if self.switch:
+                await self.switch.release()
+            case messages.AbortSwitch(reason) if self.switch:
+                await self.switch.abort(reason)
+            case messages.Crossing():
+                from runtime.torch_engine.driver.crossing import obey  # where there are several hosts
+
+                answer = await obey(self, command)
         return answer
 
     async def _submit(self, request: GenerationRequest) -> None:
         """Queue a request and schedule; its grammar is compiled beside the steps first."""
-        matcher = await self._grammars.matcher(request) if request.sampling.grammar else None
+        matcher = await self.grammars.matcher(request) if request.sampling.grammar else None
+        if self.leaving:
+            await asyncio.shield(self.leaving)
         late = request.epoch < self._epoch
         self.scheduler.submit(dataclasses.replace(request, epoch=self._epoch) if late else request, matcher)
         if late:  # it was sent before the service knew of the cut
@@ -378,29 +395,37 @@ class TorchDriver:
         self.schedule()
 
     def _cancel(self, request_id: str) -> None:
-        self._grammars.cancel(request_id)
+        self.grammars.cancel(request_id)
         if ended := self.scheduler.cancel(request_id):
             self.emit(wire.Tokens(ended))
         self.schedule()
 
     async def begin_switch(self, target: Topology) -> None:
         """Begin a switch, or refuse it before anything is touched."""
-        if not self._switch:
+        await self.free_for(target)
+        streamed = self.capacity.make_room(target)
+        if streamed:
+            self.switch = StreamingSwitch(self, self.capacity, self._ranks(target), streamed)
+        else:
+            ranks = self.parts.standby.take(target) or self._ranks(target)
+            self.switch = self.switch_class(self, self.capacity, ranks)
+
+    async def free_for(self, target: Topology) -> None:
+        """Return when a switch to ``target`` can begin, or refuse it.
+
+        Raises:
+            SwitchError: another one is under way, or there is no such topology.
+        """
+        if not self.switch:
             await self.capacity.resized()
-        if self._switch or self._fenced:
+        if self.switch or self._fenced:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self.parts.cluster, self.parts.model)
             backends.refuse_to_cross(self.active.topology, target)
             self.parts.shape.check(target)
-            streamed = self.capacity.make_room(target)
         except TopologyError as error:
             raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
-        if streamed:
-            self._switch = StreamingSwitch(self, self.capacity, self._ranks(target), streamed)
-        else:
-            ranks = self.parts.standby.take(target) or self._ranks(target)
-            self._switch = self.switch_class(self, self.capacity, ranks)
 
     def _stats(self) -> EngineStats:
         scheduler = self.scheduler
@@ -409,44 +434,22 @@ class TorchDriver:
         cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
         return EngineStats(*counts, self.parts.workers.pids, self.parts.standby.topologies, *cache)
 
-    async def _digests(self, positions: dict[str, int] | None) -> messages.KvDigests:
-        if positions is None:
-            positions = {s.request.request_id: s.num_computed for s in self.scheduler.running}
-        wanted = self._valid_blocks(positions)
-        found: dict[tuple[str, int, Piece], str] = {}
-        for device in self.active.topology.devices:
-            pieces = tuple(sorted(self.active.pieces(device)))
-            digest = messages.Digest(pieces, tuple({*wanted.values()}))
-            read = await self.parts.workers.order(device, digest)
-            found.update({(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces})
-        return messages.KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
-
-    def _valid_blocks(self, positions: dict[str, int]) -> dict[tuple[str, int], tuple[int, int]]:
-        """(Request, logical block) to (block, valid tokens)."""
-        size = self.parts.settings.block_size
-        return {
-            (sequence.request.request_id, logical): (block, valid)
-            for sequence in self.scheduler.running
-            for logical, block in enumerate(sequence.table)
-            if (valid := min(positions.get(sequence.request.request_id, 0) - logical * size, size)) > 0
-        }
-
     def over(self, target: Ranks) -> None:
         """The switch to ``target`` has ended and cleaned up."""
         self.coming_up.pop(target.generation, None)
-        if self._switch and self._switch.target is target:
-            self._switch = None
+        if self.switch and self.switch.target is target:
+            self.switch = None
             self.schedule()
 
     @property
     def rank_sets(self) -> tuple[Ranks, ...]:
         """What holds KV: what is active, and what is coming up beside it."""
-        return (self.active, self._switch.target) if self._switch else (self.active,)
+        return (self.active, self.switch.target) if self.switch else (self.active,)
 
     def _current(self) -> Switch:
-        if self._switch is None:
+        if not isinstance(self.switch, Switch):
             raise SwitchError(Reason.CANCELLED, "there is no switch under way")
-        return self._switch
+        return self.switch
 
     def heard_of(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """As the loop's exception handler.

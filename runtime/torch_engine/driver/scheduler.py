@@ -249,6 +249,11 @@ class Scheduler:
         self.pool.forget([*self.pool.cached])
         return ends
 
+    def adopt(self, running: list[Sequence], waiting: list[Sequence]) -> None:
+        """Go on with the sequences of another scheduler, whose pool this one's took over; there are none here."""
+        assert not self.sequences, "a scheduler with sequences takes over nothing"
+        self._running, self._waiting = running, deque(waiting)
+
     def move(self, epoch: int) -> tuple[str, ...]:
         """Every sequence speaks under ``epoch`` from now on. Returns their ids."""
         for sequence in self.sequences:

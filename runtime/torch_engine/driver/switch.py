@@ -5,27 +5,22 @@ Or give up and leave no trace.
 
 import asyncio
 import contextlib
-import gc
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Iterator
 
 from runtime.engine import Cut, Lag
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer, transfer
 from runtime.models import CutTimings, LayerRange
 from runtime.process.messages import Fatal
-from runtime.sync.pace import Pace, Passes
-from runtime.sync.patch import Integers, PatchSync
+from runtime.sync.patch import Integers
 from runtime.sync.stream import StreamPlan
 from runtime.torch_engine.driver.capacity import Capacity
 from runtime.torch_engine.driver.host import Host
+from runtime.torch_engine.driver.syncing import Syncing, uncollected
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
 from runtime.torch_engine.messages import Copied, Copy, Exchange
-from runtime.torch_engine.worker.attention import GAP
-
-_CLOSING_SLICES = 4
-"""With no more than so many slices left the cut is near; while they are copied the longest step in flight ends."""
 
 _UNREAD_S = 0.01
 """After a machine that stood still an answer may have come in time and not been read."""
@@ -34,28 +29,15 @@ _BLOCKS_AHEAD = 4
 """Blocks per sequence whose memory is there before copying begins."""
 
 
-class Switch:
+class Switch(Syncing):
     """One switch from the driver's active topology to a target topology."""
 
     path = "patch"
     """What reports call the way that requests took."""
 
     def __init__(self, host: Host, capacity: Capacity, target: Ranks) -> None:
-        self._host, self._capacity, self._parts = host, capacity, host.parts
-        self._target, self._source = target, host.active
-        self._sync = PatchSync(self._parts.pool, self._parts.settings.block_size)
-        self._boxes: dict[int, list[Transfer]] = {}
-        for box in transfer(self._source.topology, target.topology, self._parts.model):
-            self._boxes.setdefault(box.target, []).append(box)
-        self._copied_bytes = 0
-        self._pace = Pace(self.copy_share, self._parts.settings.copy_slice_bytes // self._slot_bytes(max))
-        self._passes = Passes()
-        self._held_s = 0.0
-        self._held_since_s: float | None = None
-        self.is_closing = False
-        """The cut is near: no step may take long, or it would delay the cut."""
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lost.add_done_callback(lambda future: future.exception())
+        super().__init__(host, target.topology)
+        self._capacity, self._target = capacity, target
         self._is_back = target.is_loaded
         self._committed = False
         self._ended = False
@@ -66,13 +48,6 @@ class Switch:
     def devices(self) -> frozenset[int]:
         """Devices of the target."""
         return frozenset(self._target.topology.devices)
-
-    @property
-    def copy_share(self) -> float:
-        """Share of the copiers' time that copying may take."""
-        settings = self._parts.settings
-        serves = self._boxes.keys() & set(self._source.topology.devices)
-        return settings.copy_share if serves else settings.beside_copy_share
 
     @property
     def target(self) -> Ranks:
@@ -97,11 +72,7 @@ class Switch:
         pause_s = self._pace.copied(slots, copying_s, time.monotonic() - began_s)
         if self._host.num_running:
             await asyncio.sleep(pause_s)
-        left = self._sync.lag(self._upcoming())
-        self.is_closing = left <= _CLOSING_SLICES * self._pace.slots
-        self._passes.measured(slots, left)
-        self._hold_back(not self._passes.is_gaining and self._held_s < self._parts.settings.hold_back_s)
-        return Lag(left, left * self._slot_bytes(sum), self._copied_bytes, held_s=self._held_s)
+        return self._measured(slots)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Fence, drain, last patch, commit, first step.
@@ -109,7 +80,7 @@ class Switch:
         Before the commit any failure leaves the source serving.
         """
         before = self._copied_bytes
-        with _uncollected():
+        with uncollected():
             self._hold_back(True)  # a newcomer's cached prefix may be much to copy at once
             try:
                 async with asyncio.timeout(deadline_s):
@@ -257,44 +228,6 @@ class Switch:
         sources = tuple((box, workers.hello(box.source).handle) for box in boxes)
         copied: Copied = await workers.order(device, Copy(sources, runs))
         return copied
-
-    def _hold_back(self, is_held: bool) -> None:
-        """Start no new sequence while what runs is written faster than it is copied, and count for how long."""
-        now_s = time.monotonic()
-        self._held_s += now_s - self._held_since_s if self._held_since_s is not None else 0.0
-        self._held_since_s = now_s if is_held else None
-        (self._host.hold if is_held else self._host.admit)()
-
-    def _call_off(self, error: SwitchError) -> None:
-        if not self._lost.done():
-            self._lost.set_exception(error)
-
-    def _check(self) -> None:
-        if self._lost.done() and (error := self._lost.exception()):
-            raise error
-
-    def _upcoming(self, each: int = 1) -> list[int]:
-        """Blocks that steps take next, ``each`` by each sequence, and those over which they read.
-
-        They shall be warm.
-        """
-        pool = self._parts.pool
-        return [*pool.next_free(each * self._host.num_running), *pool.between(GAP)]
-
-    def _slot_bytes(self, over: Callable[[Iterable[int]], int]) -> int:
-        """Bytes to copy of one token, ``over`` all target devices; 1 where nothing is to be copied."""
-        pieces = [sum(len(box.pieces) for box in boxes) for boxes in self._boxes.values()]
-        return over(pieces or [1]) * self._parts.shape.piece_slot_bytes
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector: a full collection takes as long as the cut itself."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 class StreamingSwitch(Switch):

@@ -1,7 +1,6 @@
 """The driver's workers: started on demand, kept as standby when idle, missed when they die."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,22 +8,24 @@ from typing import Any
 
 import msgspec
 
-from runtime import footprint
 from runtime.engine import SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece, owned
-from runtime.kv.store import Slice
-from runtime.models import Cluster, LayerRange, ModelSpec, Topology
+from runtime.kv.store import KvShape, Slice
+from runtime.models import LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.process.channel import encode
 from runtime.process.launcher import Incarnation, Launcher, Process, Program
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Span
 from runtime.torch_engine.sampling_tasks import SamplingTask
+from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.distributed import DistributedRanks
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SharedRanks
 from runtime.torch_engine.worker.shard import ShardSpec
 
+LOCAL = "127.0.0.1"
+"""Where workers of this host find each other."""
 MODULE = "runtime.torch_engine.worker.loop"
 Runs = tuple[tuple[int, int], ...]
 
@@ -385,8 +386,8 @@ class Ranks:
         """KV pieces a device holds for this topology."""
         return owned(self.topology, self._model).get(device, frozenset())
 
-    async def stand_by(self, workers: Workers, keep: "Ranks") -> None:
-        """Give back the KV memory that ``keep`` does not need. Roles and group stay.
+    async def stand_by(self, workers: Workers, keep: "Ranks | None" = None) -> None:
+        """Give back the KV memory that ``keep``, if there is one, does not need. Roles and group stay.
 
         Raises:
             SwitchError: devices that could not, after all others did.
@@ -394,7 +395,8 @@ class Ranks:
         failed = list[str]()
         for device in self.topology.devices:
             try:
-                await workers.give_back(device, self.pieces(device) - keep.pieces(device), workers.all_blocks)
+                kept = keep.pieces(device) if keep else frozenset()
+                await workers.give_back(device, self.pieces(device) - kept, workers.all_blocks)
             except WorkerLostError:
                 pass  # its memory went with it
             except SwitchError as error:
@@ -433,68 +435,16 @@ def names_device(detail: str) -> bool:
     return any(words in detail for words in DEVICE_FAULTS)
 
 
-class Standby:
-    """At most so many topologies, and only where nobody needs their memory."""
-
-    def __init__(self, workers: Workers, model: ModelSpec, cluster: Cluster, most: int) -> None:
-        self._workers, self._model, self._cluster, self._most = workers, model, cluster, most
-        self._rank_sets: list[Ranks] = []
-
-    @property
-    def topologies(self) -> tuple[Topology, ...]:
-        """The oldest first."""
-        return tuple(ranks.topology for ranks in self._rank_sets)
-
-    def take(self, topology: Topology) -> Ranks | None:
-        """The topology of a topology, which stands by no longer; none whose worker died."""
-        for ranks in self._rank_sets:
-            if ranks.topology == topology and ranks.is_whole(self._workers):
-                self._rank_sets.remove(ranks)
-                return ranks
-        return None
-
-    def whole(self, can_serve: Callable[[Topology], bool]) -> Ranks | None:
-        """The newest that can serve and whose workers all live; it stands by no longer."""
-        topologies = [ranks.topology for ranks in reversed(self._rank_sets) if ranks.is_whole(self._workers)]
-        found = next(filter(can_serve, topologies), None)
-        return self.take(found) if found else None
-
-    async def keep(self, ranks: Ranks, active: Ranks) -> None:
-        """Have what is loaded but does not serve stand by, without KV memory that ``active`` does not need."""
-        await ranks.stand_by(self._workers, keep=active)
-        self._rank_sets.append(ranks)
-        if not ranks.is_whole(self._workers):  # ``lose`` was told before it stood here
-            await self._release_all(ranks)
-        while len(self._rank_sets) > self._most:
-            await self._release_all(self._rank_sets[0])
-
-    async def give_way(self, needed: Mapping[int, int], target: Topology | None = None) -> None:
-        """Release the oldest, but not ``target``, until the others fit.
-
-        Beside what is needed (bytes by device).
-        """
-        while others := [ranks for ranks in self._rank_sets if ranks.topology != target]:
-            held = Counter[int]()
-            for ranks in others:
-                held.update(footprint.weight_bytes(ranks.topology, self._model))
-            if all(size + needed.get(device, 0) <= self._usable(device) for device, size in held.items()):
-                return
-            await self._release_all(others[0])
-
-    async def clear(self) -> None:
-        """Disband all."""
-        while self._rank_sets:
-            await self._release_all(self._rank_sets[0])
-
-    async def lose(self, device: int, error: SwitchError) -> None:
-        """A worker died: what stood by on it is of no use."""
-        for ranks in [rank_set for rank_set in self._rank_sets if device in rank_set.topology.devices]:
-            ranks.lose(error)
-            await self._release_all(ranks)
-
-    async def _release_all(self, ranks: Ranks) -> None:
-        self._rank_sets.remove(ranks)
-        await ranks.release(self._workers)
-
-    def _usable(self, device: int) -> float:
-        return self._cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM)
+def worker_config(
+    config: messages.TorchDriverConfig, shape: KvShape, scratch: int, reader: str
+) -> messages.WorkerConfig:
+    """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
+    gpus = backends.is_on_gpus(config.topology)
+    blocks = shape.num_blocks, shape.block_size
+    kv = (shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack)
+    precision, place = backends.precision_of(config.topology), "gpu" if gpus else "cpu"
+    checkpoint, first = config.checkpoint, config.first_device
+    address = LOCAL if config.settings.rank_transport == "torch_distributed" else None
+    return messages.WorkerConfig(
+        checkpoint, kv, precision, scratch, 0, place, gpus, reader, address, first_device=first
+    )

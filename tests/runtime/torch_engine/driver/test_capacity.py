@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,8 @@ from runtime.kv.store import Slice
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.capacity import Capacity, refuse_start
 from runtime.torch_engine.driver.loop import TorchDriver
-from runtime.torch_engine.driver.workers import Standby, WorkerLostError
+from runtime.torch_engine.driver.standby import Standby
+from runtime.torch_engine.driver.workers import WorkerLostError
 from tests.runtime.scripted import cluster_of
 from tests.runtime.torch_engine.ears import MODEL
 
@@ -184,8 +186,9 @@ async def test_giving_up_half_way_leaves_nothing_behind(driver):
 
 async def test_a_switch_waits_for_a_resize_under_way_before_it_makes_room(driver, cluster):
     driver.capacity = capacity = Capacity(driver, driver.scheduler)
-    driver.workers.gains, driver._switch, driver._fenced = True, None, False
+    driver.workers.gains, driver.switch, driver._fenced = True, None, False
     driver.shape.check = lambda _: None
+    driver.free_for = partial(TorchDriver.free_for, driver)
     driver.standby.take = lambda _: object()
     driver.switch_class = lambda *_: object()
     driver.pool.resize(4)

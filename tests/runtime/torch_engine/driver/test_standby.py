@@ -11,7 +11,7 @@ from runtime.engine import GenerationRequest, SamplingParams
 from runtime.errors import Reason
 from runtime.footprint import HEADROOM, peak_bytes
 from runtime.notation import parse_topology
-from runtime.torch_engine.driver.workers import Standby
+from runtime.torch_engine.driver.standby import Standby
 from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from tests.rows import rows

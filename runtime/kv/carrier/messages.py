@@ -1,0 +1,90 @@
+"""What a driver and its carrier say to each other. No torch: the carrier does not import it."""
+
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.footprint import Transfer
+from runtime.kv.carrier.layout import KvLayout
+from runtime.process import messages as wire
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A carrier is ready."""
+
+    address: bytes
+    most_slots: int
+    token_bytes: int
+
+
+class Met(msgspec.Struct, frozen=True):
+    """A peer was reached, and how well."""
+
+    bytes_s: float
+    round_trip_s: float
+    """Of a read of one page."""
+    lane: str
+    """What UCX chose, as ``tcp/eth0``; several are apart by spaces, and it is empty where UCX does not say."""
+    transport: str = "nixl"
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """Bytes are staged."""
+
+    num_bytes: int
+    copy_s: float
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """Bytes were read from the peer, and copied to where they belong."""
+
+    num_bytes: int
+    link_s: float
+    copy_s: float
+
+
+class OpenSide(wire.Command, frozen=True):
+    """Map KV files, and be ready to be read from or to read."""
+
+    ANSWER: ClassVar[Any] = Opened
+    host: str
+    layout: KvLayout
+    boxes: tuple[Transfer, ...]
+    stores: dict[int, str]
+    """Device to the path of its KV file."""
+
+
+class Meet(wire.Command, frozen=True):
+    """Reach a peer, and measure how fast it is read from."""
+
+    ANSWER: ClassVar[Any] = Met
+    peer: bytes
+
+
+class Gather(wire.Command, frozen=True):
+    """Stage these tokens for the peer to read."""
+
+    ANSWER: ClassVar[Any] = Gathered
+    runs: NDArray[np.int64]
+
+
+class Fetch(wire.Command, frozen=True):
+    """Read what the peer has staged of these tokens, and copy it to where it belongs."""
+
+    ANSWER: ClassVar[Any] = Fetched
+    runs: NDArray[np.int64]
+
+
+class DigestRuns(wire.Command, frozen=True):
+    """Digest of these tokens as they lie in the KV files."""
+
+    ANSWER: ClassVar[Any] = bytes
+    runs: NDArray[np.int64]
+    seed: int | None
+    """Of the pieces to take for a sample; None: all of them."""
+
+
+Order = OpenSide | Meet | Gather | Fetch | DigestRuns
+ToCarrier = wire.Call[Order]
