@@ -253,5 +253,5 @@ class _Switch:
             tokens_recomputed=cut.tokens_recomputed,
             paths=dict(cut.paths),
             timings=cut.timings,
-            bytes_between_hosts=report.bytes_between_hosts + cut.bytes_between_hosts,
+            bytes_between_hosts=cut.bytes_between_hosts,
         )

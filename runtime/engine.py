@@ -146,7 +146,7 @@ class Cut:
     stays: Mapping[str, int] = field(default_factory=dict)
     """Why the others did not: reason to their number."""
     bytes_between_hosts: int = 0
-    """Went over the network inside the cut."""
+    """Went over the network in the whole switch."""
 
 
 @dataclass(frozen=True, slots=True)

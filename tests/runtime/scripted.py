@@ -71,7 +71,7 @@ class Script:
     silent_while: Phase | None = None
     """The engine does not answer in this phase (planned is ``prepare``) until ``answer`` is called."""
     bytes_between_hosts: int = 0
-    """Inside the cut."""
+    """In all, as the cut says."""
     failed_releases: int = 0
     """Releases that fail before one works."""
 

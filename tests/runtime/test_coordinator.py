@@ -137,7 +137,7 @@ async def test_the_lag_is_asked_until_it_is_small_and_its_progress_reported(benc
 async def test_a_report_has_what_went_between_hosts_before_the_cut_and_inside_it(bench):
     link = MeasuredLink(1e9, 2e-4, "tcp/eth0")
     lag = Lag(0, 0, 1000, transport="nixl", bytes_between_hosts=900, link=link)
-    bench.engine.script = Script(lags=(lag,), bytes_between_hosts=70)
+    bench.engine.script = Script(lags=(lag,), bytes_between_hosts=970)
     report = await bench.switch()
     assert (report.transport, report.bytes_between_hosts, report.link) == ("nixl", 970, link)
     bench.engine.script, bench.target = Script(lags=(lag,), lost_while=Phase.CUTTING), PP2
