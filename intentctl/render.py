@@ -19,7 +19,7 @@ from rich.table import Table
 from intent.models import Finding, Intent, Question, TranslatorInfo
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
-from runtime.models import CutoverReport
+from runtime.models import CutoverReport, MeasuredLink
 
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
     from pydantic import JsonValue
@@ -402,21 +402,21 @@ def report_rows(result: CutoverReport) -> list[Row]:
         ("prepared in", seconds(result.prepare_s)),
         *([("new requests held back for", seconds(result.held_s))] if result.held_s else []),
         ("copied", f"{size(result.bytes_before)} before the cut, {size(result.bytes_inside)} inside"),
-        *([("between hosts", between_hosts(result))] if result.transport != "file" else []),
+        *between_hosts_rows(result.transport, result.bytes_between_hosts, result.link),
         ("moved", moved(result.moved, result.paths, result.stays, result.tokens_recomputed)),
         ("cut (ms)", parts),
     ]
 
 
-def between_hosts(result: CutoverReport) -> str:
-    """How KV came from one host to the other, over what link; or that none did."""
-    if result.transport == "none":
-        return "no KV; the target computed it anew"
-    carried = f"{size(result.bytes_between_hosts)} by {result.transport}"
-    if result.link is None:
-        return carried
-    over = f" over {result.link.lane}" if result.link.lane else ""
-    return f"{carried}{over}; measured {size(result.link.bytes_s)}/s, round trip {seconds(result.link.round_trip_s)}"
+def between_hosts_rows(transport: str, num_bytes: int, link: MeasuredLink | None) -> list[Row]:
+    """How KV came from one host to another and over what, or that none did; nothing on one host."""
+    if transport == "file":
+        return []
+    if link is None:
+        return [("between hosts", "no KV; the target computed it anew")]
+    over = f" over {link.lane}" if link.lane else ""
+    measured = f"measured {size(link.bytes_s)}/s, round trip {seconds(link.round_trip_s)}"
+    return [("between hosts", f"{size(num_bytes)} by {transport}{over}; {measured}")]
 
 
 def moved(moved: int, paths: Mapping[str, int], stays: Mapping[str, int], tokens_recomputed: int) -> str:

@@ -44,7 +44,10 @@ def test_what_moved_is_told_by_path_with_what_stayed(facts, text):
     ("facts", "text"),
     [
         ({"transport": "none"}, "no KV; the target computed it anew"),
-        ({"transport": "nixl", "bytes_between_hosts": 12_000_000}, "12 MB by nixl"),
+        (
+            {"transport": "nixl", "bytes_between_hosts": 12_000_000, "link": MeasuredLink(2e9, 0.001)},
+            "12 MB by nixl; measured 2 GB/s, round trip 1 ms",
+        ),
         (
             {
                 "transport": "nixl",
