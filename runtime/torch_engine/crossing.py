@@ -62,6 +62,12 @@ class CrossingEngine(Protocol):
     async def clear(self, host: str) -> None:
         """End the drivers that stand by on a host."""
 
+    def renew_spare(self) -> None:
+        """Have the next driver's process wait on the host that serves now."""
+
+    async def up(self) -> None:
+        """Wait some time for a driver that is started anew."""
+
 
 class CrossingShadow:
     """The target side of a switch to another host; see ``runtime.engine.Shadow``."""
@@ -84,6 +90,7 @@ class CrossingShadow:
     @classmethod
     async def prepare(cls, engine: CrossingEngine, target: Topology, hosts: tuple[str, str]) -> "CrossingShadow":
         """Have the source refuse it, or make room; ``hosts`` are those of the source and the target."""
+        await engine.up()
         await engine.driver.call(messages.BeginDeparture(target, hosts[0]))
         return cls(engine, target, hosts)
 
@@ -149,6 +156,7 @@ class CrossingShadow:
             self._engine.stand_by(self._source, self._left)
         else:
             await self._source.close()
+        self._engine.renew_spare()
 
     async def abort(self, reason: Reason) -> None:
         """Give the target up; one that stood by does again. Idempotent."""

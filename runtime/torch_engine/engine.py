@@ -382,6 +382,14 @@ class TorchEngine(Revived):
                 del self.standing[topology]
                 await driver.close("another driver takes its place")
 
+    def renew_spare(self) -> None:
+        """Have the next driver's process wait on the host that serves now."""
+        host = self._launchers.host_of(self._config.topology.devices)
+        if self._spare and self._spare.process.incarnation.host != host:
+            self._spare.end(EngineLostError("another host serves"))
+            with contextlib.suppress(OSError):  # a lost host gets none
+                self._begin_spare(self._launchers.on(host))
+
     async def _opened(self) -> None:
         if self.gate:
             await self.gate.wait()

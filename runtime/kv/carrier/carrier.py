@@ -146,6 +146,9 @@ class Carrier:
 
 def _late(command: messages.Order, within_s: float) -> str:
     took = f"did not end its {type(command).__name__} within {within_s:.1f} s and was ended"
-    if isinstance(command, messages.Meet | messages.Fetch):
-        return f"{took}: the other host does not answer; let the hosts reach each other on all TCP ports"
+    match command:
+        case messages.Meet():
+            return f"{took}: the other host does not answer; let the hosts reach each other on all TCP ports"
+        case messages.Fetch():
+            return f"{took}: the other host answers no more, or too slowly"
     return took

@@ -97,7 +97,7 @@ def digest(boxes: Iterable[tuple[Transfer, Rows]], runs: Runs, layout: KvLayout)
 
 
 def digest_sample(boxes: Sequence[tuple[Transfer, Rows]], runs: Runs, layout: KvLayout, seed: int) -> bytes:
-    """Digest of K and V of ``SAMPLES`` of the pieces of single blocks among them, the same ones wherever the seed is."""
+    """Digest of ``SAMPLES`` pieces of single blocks among them, the same ones wherever the seed is."""
     found = hashlib.blake2b(digest_size=16)
     for number, piece, slots in sample([box for box, _ in boxes], runs, layout, seed):
         for half in boxes[number][1][:, piece.layer // layout.stack, piece.head, slots]:
@@ -141,6 +141,5 @@ def _parts(
         for start, stop in long:
             yield part[..., first : first + stop - start], rows, slice(start, stop)
             first += stop - start
-        if len(scattered):  # one row at a time: numpy is slower with all of them in one
-            for index in np.ndindex(rows.shape[:3]):
-                yield part[index][first:], rows[index], scattered
+        if len(scattered):
+            yield part[..., first:], rows, scattered

@@ -38,15 +38,15 @@ class ReadPort:
         self._log = os.memfd_create("intentctl-ucx-log")
         os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{self._log}"  # the only place where UCX says which lane it takes
         os.environ.setdefault("UCX_LOG_LEVEL", "info")
-        os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
+        os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")  # what it says otherwise is in the errors here
         try:
             nixl: Any = importlib.import_module("nixl_cu12")
         except ImportError as error:
             refused = f"host {name} has no NIXL, which moves KV between hosts ({error}); install intentctl[cluster]"
             raise SwitchError(Reason.UNSUPPORTED, refused) from error
-        self._memory, self._at = memory, memory.ctypes.data
+        self._name, self._memory, self._at = name, memory, memory.ctypes.data
         self._peer: Any = None
-        self._peer_at = 0
+        self._peer_name, self._peer_at = "", 0
         try:
             self._agent = nixl.nixl_agent(
                 f"{name} {os.getpid()}", nixl.nixl_agent_config(enable_prog_thread=False)
@@ -58,20 +58,20 @@ class ReadPort:
             raise SwitchError(Reason.UNSUPPORTED, refused) from error
         self._busy_until_s = 0.0
 
-    def connect(self, address: tuple[bytes, int]) -> None:
-        """Read from the port with this ``address`` from now on.
+    def connect(self, name: str, address: tuple[bytes, int]) -> None:
+        """Read from the port with this ``address``, of host ``name``, from now on.
 
         Raises:
             SwitchError: it is none.
         """
-        metadata, self._peer_at = address
+        self._peer_name, (metadata, self._peer_at) = name, address
         try:
             self._peer = self._agent.add_remote_agent(metadata)
         except Exception as error:
-            raise SwitchError(Reason.UNSUPPORTED, f"NIXL cannot connect: {self._why(error)}") from error
+            raise SwitchError(Reason.UNSUPPORTED, self._failed("connect to", error)) from error
 
-    def read(self, start: int, stop: int) -> None:
-        """Read these bytes of the peer's memory to the same place of this one; returns when all are here.
+    def read(self, *ranges: tuple[int, int]) -> None:
+        """Read these bytes of the peer's memory to the same places of this one; returns when all are here.
 
         Never, where the peer or the network hangs: end the process.
 
@@ -79,7 +79,8 @@ class ReadPort:
             SwitchError: NIXL says that it failed.
         """
         here, there = (
-            self._agent.get_xfer_descs([(at + start, stop - start, 0)], "DRAM") for at in (self._at, self._peer_at)
+            self._agent.get_xfer_descs([(at + start, stop - start, 0) for start, stop in ranges], "DRAM")
+            for at in (self._at, self._peer_at)
         )
         try:
             self._agent.send_notif(self._peer, b"begins")
@@ -92,7 +93,7 @@ class ReadPort:
                 raise RuntimeError(f"NIXL says {state}")  # noqa: TRY301 - NIXL raises other failures itself
             self._agent.release_xfer_handle(handle)
         except Exception as error:
-            raise SwitchError(Reason.RANK_LOST, f"a read failed: {self._why(error)}") from error
+            raise SwitchError(Reason.RANK_LOST, self._failed("read from", error)) from error
 
     def turn(self) -> None:
         """Help peers that read."""
@@ -113,6 +114,9 @@ class ReadPort:
         """What UCX took for the last peer, as ``tcp/eth0``; empty where it does not say."""
         found = _LANES.findall(self._said())
         return found[-1] if found else ""
+
+    def _failed(self, verb: str, error: Exception) -> str:
+        return f"host {self._name} could not {verb} host {self._peer_name} by NIXL: {self._why(error)}"
 
     def _said(self) -> str:
         ctypes.CDLL(None).fflush(None)

@@ -1,35 +1,26 @@
 """Running requests move between drivers of two hosts with their KV: no token, no byte and no logprob is another one."""
 
-import contextlib
-from collections.abc import AsyncIterator, Collection
-from pathlib import Path
+import asyncio
+import os
+import signal
+from dataclasses import replace
 
 import pytest
 
-from runtime.models import Cluster
+from runtime.engine import EngineState, Finish, GenerationRequest, SamplingParams
+from runtime.errors import Reason, SwitchError
+from runtime.models import Topology
 from runtime.notation import parse_topology
-from runtime.process.launcher import Launcher, LocalLauncher
+from runtime.router import Router
+from runtime.stream import Delta
 from runtime.torch_engine.engine import TorchEngine
-from runtime.torch_engine.models import EngineSettings
-from tests.runtime.torch_engine.ears import LAYERS, SETTINGS, Ears, all_same, requests
+from tests.runtime.scripted import cluster_of, reaches
+from tests.runtime.test_lost_engines import ENGINE, LOGPROB_TOLERANCE, STREAMS, said
+from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TOKENIZER
+from tests.runtime.torch_engine.ears import SETTINGS, all_same, requests
+from tests.runtime.torch_engine.two_hosts import ALONE, PP2, TP2, TwoHosts, crossing
 
 pytestmark = pytest.mark.slow
-
-PP2, TP2, ALONE = "CPU[0]:0-2 > CPU[1]:2-5", "CPU[2,3]:0-5", "CPU[2]:0-5"
-"""The first on host a, the others on host b."""
-
-
-class TwoHosts:
-    """Both are this machine."""
-
-    def __init__(self) -> None:
-        self.hosts = {"a": LocalLauncher("a", 0), "b": LocalLauncher("b", 2)}
-
-    def host_of(self, devices: Collection[int]) -> str:
-        return "a" if max(devices) < 2 else "b"
-
-    def on(self, host: str) -> Launcher:
-        return self.hosts[host]
 
 
 @pytest.fixture(autouse=True)
@@ -38,33 +29,123 @@ def over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCX_TLS", "tcp")
 
 
-@contextlib.asynccontextmanager
-async def crossing(folder: Path, cluster: Cluster, settings: EngineSettings = SETTINGS) -> AsyncIterator[Ears]:
-    start = parse_topology(PP2, cluster, LAYERS, "fp32")
-    engine = await TorchEngine.start(folder, start, cluster, settings, TwoHosts())
-    ears = Ears(engine)
-    try:
-        yield ears
-    finally:
-        await engine.close()
-        await ears.task
-
-
-async def test_streams_go_on_over_hosts_and_back_and_nothing_of_them_is_another(checkpoints, cluster) -> None:
-    async with crossing(checkpoints["qwen3-tied"], cluster) as ears:
+async def test_the_kv_of_every_request_is_the_same_on_the_other_host_and_back(checkpoints, cluster) -> None:
+    async with crossing(checkpoints["qwen3-tied"], cluster, replace(SETTINGS, prefix_caching=True)) as ears:
         want = await ears.whole(*requests(200))
         await ears.submit(*requests(200))
         await ears.have("r3", 20)
+        source = ears.engine.driver
         for target in (TP2, ALONE, PP2):
             shadow = await ears.synced(target)
             before = await ears.engine.digests()
             await ears.commit(shadow)
             after = await ears.engine.digests(before.positions)
-            assert {**after.digests, **before.digests} == after.digests
+            assert before.digests.items() <= after.digests.items()
             assert ears.engine.topology == ears.topology(target)
+        assert ears.engine.driver is source
+        assert ears.topology(ALONE) in (await ears.engine.stats()).standby
         await ears.all_ended(8)
         assert len(ears.moves) == 3
         all_same(ears.tokens, want)
+        assert await ears.is_free()
+
+
+async def test_streams_of_every_kind_go_on_over_hosts_and_no_token_is_lost() -> None:
+    place = cluster_of("CPU", 2 << 30, 4)
+    pp2, tp2, alone = (parse_topology(text.replace("5", "8"), place, 8, "fp32") for text in (PP2, TP2, ALONE))
+    engine = await TorchEngine.start(CHECKPOINT, pp2, place, ENGINE, TwoHosts())
+    try:
+        async with Router(engine, TOKENIZER) as router:
+            unbroken = await said(router)
+            for target in (tp2, alone, pp2):
+                await are_moved(engine, router, unbroken, target)
+            assert (router.counts.lost, router.counts.duplicates, router.counts.wrong_epoch) == (0, 0, 0)
+    finally:
+        await engine.close()
+
+
+async def are_moved(engine: TorchEngine, router: Router, unbroken: dict[str, list[Delta]], target: Topology) -> None:
+    """All streams, in the middle of what they say."""
+    shadow = await engine.prepare(target)
+    await shadow.ready()
+    spoken: dict[str, list[Delta]] = {}
+    all_of_it = asyncio.create_task(said(router, spoken))
+    while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 5:  # noqa: ASYNC110 - processes bring it about
+        await asyncio.sleep(0.005)
+    while (await shadow.lag()).tokens > 8 * len(STREAMS):
+        pass
+    cut = await shadow.cut(router.announce(target), 10.0)
+    assert len(cut.moved) == len(STREAMS)
+    await shadow.release()
+    await all_of_it
+    for name, deltas in spoken.items():
+        assert [delta.index for delta in deltas] == list(range(len(deltas))), name
+        assert deltas[-1].finish in {Finish.STOP, Finish.LENGTH}, name
+        if "unseeded" not in name:
+            assert [delta.token_id for delta in deltas] == [delta.token_id for delta in unbroken[name]], name
+            pairs = zip(deltas, unbroken[name], strict=True)
+            assert max(abs(ours.logprob - theirs.logprob) for ours, theirs in pairs) < LOGPROB_TOLERANCE, name
+
+
+async def test_what_stands_by_on_the_other_host_serves_when_the_engine_is_lost(checkpoints, cluster) -> None:
+    async with crossing(checkpoints["qwen3-tied"], cluster) as ears:
+        engine = ears.engine
+        await ears.switch(TP2)
+        standing = engine.standing[ears.topology(PP2)]
+        await ears.run(GenerationRequest("lost", (5, 9), SamplingParams(1500), 1))
+        os.kill(engine.driver.pid, signal.SIGKILL)
+        await ears.ended("lost")
+        assert ears.tokens["lost"][-1].is_lost
+        await ears.run(GenerationRequest("next", (5, 9), SamplingParams(20), 1))
+        assert (engine.driver, engine.topology) == (standing, ears.topology(PP2))
+        await ears.ended("next")
+        await ears.switch(TP2)
+        await ears.whole(GenerationRequest("after", (5, 9), SamplingParams(20), 1))
+
+
+async def test_what_stands_by_and_is_lost_is_forgotten_and_the_way_back_starts_another(checkpoints, cluster) -> None:
+    async with crossing(checkpoints["qwen3-tied"], cluster) as ears:
+        await ears.switch(TP2)
+        (standing,) = ears.engine.standing.values()
+        os.kill(standing.pid, signal.SIGKILL)
+        while ears.engine.standing:  # noqa: ASYNC110 - the end of a process brings it about
+            await asyncio.sleep(0.01)
+        await ears.run(GenerationRequest("r", (5, 9), SamplingParams(300), 1))
+        await ears.switch(PP2)
+        assert ears.engine.driver is not standing
+        await ears.ended("r")
+
+
+async def test_a_switch_that_is_given_up_leaves_nothing_and_the_next_one_comes(checkpoints, cluster) -> None:
+    async with crossing(checkpoints["qwen3-tied"], cluster) as ears:
+        await ears.run(*requests(300))
+        for syncs in (False, True):
+            shadow = await ears.engine.prepare(ears.topology(TP2))
+            with pytest.raises(SwitchError, match="another switch is under way"):
+                await ears.engine.prepare(ears.topology(ALONE))
+            if syncs:
+                await shadow.ready()
+                await shadow.lag()
+            await shadow.abort(Reason.CANCELLED)
+        assert ears.engine.coming is None
+        await ears.cancel("r1")
+        await ears.switch(TP2)
+        await ears.all_ended(8)
+        assert await ears.is_free()
+
+
+async def test_what_the_target_cannot_hold_is_refused_before_anything_moves(checkpoints) -> None:
+    """Host b has less memory than what runs needs."""
+    cluster = cluster_of("CPU", 1 << 30, 4)
+    small = replace(cluster.nodes[0].gpus[2], memory_bytes=1_200_000)
+    gpus = tuple(small if gpu.index == 2 else gpu for gpu in cluster.nodes[0].gpus)
+    cluster = replace(cluster, nodes=(replace(cluster.nodes[0], gpus=gpus),))
+    async with crossing(checkpoints["qwen3-tied"], cluster) as ears:
+        await ears.run(GenerationRequest("long", (5,) * 1900, SamplingParams(100), 1))
+        with pytest.raises(SwitchError) as refused:
+            await ears.engine.prepare(ears.topology(ALONE))
+        assert refused.value.reason is Reason.NO_MEMORY
+        assert await reaches(ears.engine, EngineState.SERVING) is None
 
 
 async def test_what_goes_between_hosts_is_counted_and_the_link_measured(checkpoints, cluster) -> None:
