@@ -105,7 +105,7 @@ def run(form: OutputFormat, deployment: Path) -> None:
 
 
 def watched(deployment: Path, changes: Sequence[Change]) -> tuple[list[Switched], list[Recording], list[Recording]]:
-    """Switches of a service of its own, the streams that went on meanwhile, and the same ones without a switch.
+    """Switches of a service of its own, the streams meanwhile, and the same ones without a switch.
 
     Raises:
         CommandError: the service did not start, or a switch was refused.

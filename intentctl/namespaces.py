@@ -1,4 +1,4 @@
-"""Hosts on this machine: namespaces of network, PID, mount, IPC and UTS, with /tmp and /dev/shm of their own.
+"""Hosts on this machine: namespaces, with /tmp, /dev/shm and /sys of their own.
 
 The death of a host's first process is the host's: Linux ends all that runs there, and what was made there is gone.
 """
@@ -32,10 +32,10 @@ mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; mount -t sysfs sysfs /
 for kept in {kept}; do mkdir -p $kept; mount --bind /mnt$kept $kept; done
 cd {root}
 """
-# the agent is a child of the first process, so that it can be killed without the host
+# the agent is a child of the first process, so that it can be killed without the host; UCX reads names of interfaces in /sys
 AGENT = """
 cat > /tmp/{name}.pem
-{python} -m intentctl agent /tmp/{name}.pem --listen 0.0.0.0:{port} &
+PYTHONUNBUFFERED=1 {python} -m intentctl agent /tmp/{name}.pem --listen 0.0.0.0:{port} &
 echo $! > /tmp/agent.pid
 wait; exec sleep infinity
 """
@@ -91,9 +91,8 @@ class AgentHost:
         script = AGENT.format(name=name, python=shlex.quote(sys.executable), port=PORT)
         with log.open("wb") as output:
             self._unshare = subprocess.Popen(
-                on_host(name, script), cwd=ROOT, stdin=subprocess.PIPE, stdout=output, stderr=output,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )  # fmt: skip
+                on_host(name, script), cwd=ROOT, stdin=subprocess.PIPE, stdout=output, stderr=output
+            )
         self.init = 0
         try:
             self.init = self._first_process()

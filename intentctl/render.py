@@ -343,7 +343,20 @@ def switch(switch: docs.SwitchDocument) -> str:
     figures = ", ".join(f"{seconds(value)} {words}" for words, value in parts.items() if value)
     if switch.stop_s is None:
         figures += ", a standstill that nobody can predict: what runs is overloaded"
-    return f"{STRATEGIES[switch.strategy]}: {figures} (predicted)"
+    over = f"; {_crossing(switch.between_hosts)}" if switch.between_hosts else ""
+    return f"{STRATEGIES[switch.strategy]}: {figures}{over} (predicted)"
+
+
+def _crossing(over: docs.CrossingDocument) -> str:
+    """What another host takes of that, and whether computing KV anew would be quicker."""
+    if over.path == "anew":
+        took = seconds(over.anew_s) if over.anew_s is not None else "a time without end"
+        return f"the other host computes {size(over.kv_bytes)} of KV anew in {took}"
+    if over.sync_s is None:
+        return f"{size(over.kv_bytes)} of KV would not get to the other host: it is written faster than the network takes it"
+    quicker = f", computing it anew there {seconds(over.anew_s)}" if over.anew_s is not None else ""
+    took = f"{size(over.kv_bytes)} of KV take {seconds(over.sync_s)} to the other host{quicker}"
+    return f"{took}, and the standstill is {seconds(over.cut_s)} longer"
 
 
 def to_move(sizes: Mapping[str, float]) -> str:

@@ -34,6 +34,7 @@ DEPLOYMENT = """\
 apiVersion: intentctl/v1
 kind: Deployment
 cluster:
+  network: {{kind: network, bandwidth_gb_s: 1, latency_us: 100}}
   nodes:
     - {{name: a, link: {link}, gpus: [{{kind: CPU, count: 2, memory_gb: 1}}]}}
     - {{name: b, link: {link}, gpus: [{{kind: CPU, count: 2, memory_gb: 1}}]}}
@@ -108,13 +109,15 @@ def _move(right: AgentHost, target: str, client: Client) -> Switched:
 
 
 def with_links(document: Document, switched: list[Switched]) -> Document:
-    """A report with what the link carried, and a note where that is less than what the engine says it sent. Pure."""
+    """A report with what the link carried, and a note where that is less than what was moved. Pure."""
     notes = list(document["notes"])
-    for found, one in zip(document["switches"], switched, strict=True):
-        found["link_bytes"] = one.link_bytes
+    for found, change in zip(document["switches"], switched, strict=True):
+        found["link_bytes"] = change.link_bytes
         moved = found.get("bytes_between_hosts")
-        if moved is not None and not 0 < moved <= (one.link_bytes or 0):
-            notes.append(f"{one.text!r}: {moved} bytes moved between hosts, and the link carried {one.link_bytes}")
+        if moved is not None and not 0 < moved <= (change.link_bytes or 0):
+            notes.append(
+                f"{change.text!r}: {moved} bytes moved between hosts, and the link carried {change.link_bytes}"
+            )
     return {"hosts": [LEFT, RIGHT], **document, "notes": notes}
 
 

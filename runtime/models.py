@@ -58,6 +58,9 @@ class Cluster:
 
     nodes: tuple[Node, ...]
     network: Link | None = None
+    """Over which topologies reach from node to node."""
+    between: Link | None = None
+    """Over which requests move from host to host, where no topology reaches over two."""
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -73,7 +76,7 @@ class Cluster:
         """The same machines with these devices alone; one without any is left out."""
         kept = ((node, tuple(gpu for gpu in node.gpus if gpu.index in devices)) for node in self.nodes)
         nodes = tuple(replace(node, gpus=gpus) for node, gpus in kept if gpus)
-        return Cluster(nodes, self.network)
+        return replace(self, nodes=nodes)
 
     def gpu(self, index: int) -> Gpu:
         """The device with this inventory index.
