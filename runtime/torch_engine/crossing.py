@@ -113,7 +113,7 @@ class CrossingShadow:
                 began_s = time.monotonic()
                 await self._in_time(self._approach(), deadline_s, "the last copy before the cut")
                 left_s = time.monotonic()
-                left: messages.Left = await self._ask(
+                left: messages.Departed = await self._ask(
                     self._source, messages.Leave(max(0.1, deadline_s - left_s + began_s))
                 )
                 most_s = engine.settings.stop_timeout_s
@@ -220,7 +220,7 @@ class CrossingShadow:
         sliced: messages.Sliced = await self._ask(self._source, messages.NextSlice(self._fetched, is_last))
         self._fetched = None
         if sliced.packed_runs or sliced.newcomers:
-            self._fetched = fetched = await self._ask(self._driver, messages.Fetch(sliced))
+            self._fetched = fetched = await self._ask(self._driver, messages.FetchSlice(sliced))
             self._crossed_bytes += fetched.num_bytes
         met = self._met
         link = MeasuredLink(met.bytes_s, met.round_trip_s, met.lane)
@@ -233,7 +233,7 @@ class CrossingShadow:
         if not await self._ask(self._driver, messages.CompareSample(sample)):
             self._refuse_bytes("a sample of the KV that was copied")
 
-    async def _arrive(self, left: messages.Left, epoch: int) -> messages.Arrived:
+    async def _arrive(self, left: messages.Departed, epoch: int) -> messages.Arrived:
         orders = self._ask(self._driver, messages.Arrive(left, epoch)), self._ask(self._source, messages.DigestPatch())
         answers: tuple[messages.Arrived, bytes] = await asyncio.gather(*orders)
         arrived, digest = answers
@@ -270,7 +270,7 @@ class CrossingShadow:
 
     async def _stay(self) -> None:
         with contextlib.suppress(RuntimeFault):  # a lost source is started anew
-            await self._source.call(messages.Stay())
+            await self._source.call(messages.StayHere())
 
     async def _cleaned_up(self, driver: DriverProcess, command: Command) -> bool:
         """Whether a driver that serves nothing holds nothing any more, and lives."""
@@ -298,7 +298,7 @@ class CrossingShadow:
 
 
 async def standing_in(standing: Mapping[Topology, DriverProcess], most_tokens: int) -> Topology | None:
-    """The newest topology that stands by on another host and serves, if one can hold ``most_tokens`` of a request."""
+    """The newest topology that stands by and serves now; None if none can hold ``most_tokens``."""
     for topology, driver in reversed([*standing.items()]):
         with contextlib.suppress(RuntimeFault, TimeoutError):
             async with asyncio.timeout(ANSWER_S):

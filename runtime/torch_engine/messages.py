@@ -106,7 +106,7 @@ class ReadDigests(wire.Command, frozen=True):
 
 
 class Crossing(wire.Command, frozen=True):
-    """Part of a switch between two drivers, each on its host; the service takes the parts from one to the other."""
+    """Part of a switch between two drivers, each on its host."""
 
 
 class BeginDeparture(Crossing, frozen=True):
@@ -146,21 +146,21 @@ class OfRuns(msgspec.Struct, frozen=True):
         return np.frombuffer(self.packed_runs, np.int64).reshape(-1, 2)
 
 
-class Gathered(OfRuns, frozen=True):
+class GatheredTokens(OfRuns, frozen=True):
     """Tokens that can be fetched from the source's carrier."""
 
     newcomers: list[GenerationRequest]
     """Requests that the target has not heard of."""
 
 
-class Sliced(Gathered, frozen=True):
+class Sliced(GatheredTokens, frozen=True):
     """A slice of the background copy, and what is left behind it."""
 
     lag: Lag
 
 
 class NextSlice(Crossing, frozen=True):
-    """Source: have a slice of what the target lacks gathered, once the pace allows; ``None`` for all there is room for."""
+    """Source: have a slice of what the target lacks gathered, once the pace allows."""
 
     ANSWER: ClassVar[Any] = Sliced
     fetched: Fetched | None
@@ -169,11 +169,11 @@ class NextSlice(Crossing, frozen=True):
     """Of those before the fence: nothing waits for the pace, and no new request begins from now on."""
 
 
-class Fetch(Crossing, frozen=True):
+class FetchSlice(Crossing, frozen=True):
     """Target: have a slice."""
 
     ANSWER: ClassVar[Any] = Fetched
-    gathered: Gathered
+    gathered: GatheredTokens
 
 
 class Sample(OfRuns, frozen=True):
@@ -196,7 +196,7 @@ class CompareSample(Crossing, frozen=True):
     sample: Sample
 
 
-class Left(Gathered, frozen=True):
+class Departed(GatheredTokens, frozen=True):
     """All requests stand still behind a step, and what they last wrote is gathered."""
 
     handover: msgspec.Raw
@@ -208,9 +208,9 @@ class Left(Gathered, frozen=True):
 
 
 class Leave(Crossing, frozen=True):
-    """Source: stand still until ``Stay``, or the end of the switch."""
+    """Source: stand still until ``StayHere``, or the end of the switch."""
 
-    ANSWER: ClassVar[Any] = Left
+    ANSWER: ClassVar[Any] = Departed
     deadline_s: float
 
 
@@ -220,7 +220,7 @@ class DigestPatch(Crossing, frozen=True):
     ANSWER: ClassVar[Any] = bytes
 
 
-class Stay(Crossing, frozen=True):
+class StayHere(Crossing, frozen=True):
     """Source: let requests go on where they are."""
 
 
@@ -237,7 +237,7 @@ class Arrive(Crossing, frozen=True):
     """Target: take everything over and wait for ``Begin``."""
 
     ANSWER: ClassVar[Any] = Arrived
-    left: Left
+    left: Departed
     epoch: int
 
 
@@ -254,8 +254,8 @@ class Serve(Crossing, frozen=True):
 Asked = (
     wire.Submit | wire.CancelStream | wire.Stats | BeginSwitch | AwaitTarget | CopyAhead
     | CutOver | EndSwitch | AbortSwitch | Resize | ReadDigests
-    | BeginDeparture | OpenDeparture | BeginArrival | NextSlice | Fetch | TakeSample | CompareSample
-    | Leave | DigestPatch | Stay | Arrive | Begin | Serve
+    | BeginDeparture | OpenDeparture | BeginArrival | NextSlice | FetchSlice | TakeSample | CompareSample
+    | Leave | DigestPatch | StayHere | Arrive | Begin | Serve
 )  # fmt: skip
 ToDriver = TorchDriverConfig | wire.Call[Asked]
 FromDriver = TorchStarted | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.StoodIn | wire.Fatal

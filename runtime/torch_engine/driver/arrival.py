@@ -13,11 +13,11 @@ from runtime.process.channel import decode
 from runtime.process.messages import Command
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.handover import take_over
-from runtime.torch_engine.driver.station import Part, Station, Travelled
+from runtime.torch_engine.driver.station import CrossingPart, Station, Travelled
 from runtime.torch_engine.driver.syncing import uncollected
 
 
-class Arrival(Part):
+class Arrival(CrossingPart):
     """The target's part: nothing runs here before ``Begin``."""
 
     def __init__(self, host: Station, command: messages.BeginArrival) -> None:
@@ -37,7 +37,7 @@ class Arrival(Part):
         match command:
             case messages.BeginArrival(_, peer):
                 return await (await self._start_carrier(self._boxes)).meet(peer)
-            case messages.Fetch(gathered):
+            case messages.FetchSlice(gathered):
                 self._hear_of(gathered.newcomers)
                 return await self._fetch(gathered.runs)
             case messages.CompareSample(sample):
@@ -83,7 +83,7 @@ class Arrival(Part):
             self._warm |= cold
         return await self.carrier.fetch(runs, within_s)
 
-    async def _arrive(self, left: messages.Left, epoch: int) -> messages.Arrived:
+    async def _arrive(self, left: messages.Departed, epoch: int) -> messages.Arrived:
         with uncollected():
             await self._station.fence()
             self._hear_of(left.newcomers)

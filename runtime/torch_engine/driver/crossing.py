@@ -8,7 +8,7 @@ from runtime.process.messages import Command
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.arrival import Arrival
 from runtime.torch_engine.driver.departure import Departure
-from runtime.torch_engine.driver.station import Part, Station
+from runtime.torch_engine.driver.station import CrossingPart, Station
 
 
 async def obey(host: Station, command: Command) -> object:
@@ -28,7 +28,7 @@ async def obey(host: Station, command: Command) -> object:
         case messages.Serve(tokens):
             await _serve(host, tokens)
             return None
-    if not isinstance(host.switch, Part):
+    if not isinstance(host.switch, CrossingPart):
         raise SwitchError(Reason.CANCELLED, "there is no switch to another host under way")
     return await host.switch.obey(command)
 

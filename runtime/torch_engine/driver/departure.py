@@ -20,14 +20,14 @@ from runtime.process.messages import Command
 from runtime.sync.pace import Pace
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.handover import handed_over
-from runtime.torch_engine.driver.station import Part, Station, Travelled
+from runtime.torch_engine.driver.station import CrossingPart, Station, Travelled
 from runtime.torch_engine.driver.syncing import Syncing, uncollected
 
 LINK_SHARE = 0.5
 """Share of the time in which the background copy may use the link between two hosts: streams use it too."""
 
 
-class Departure(Part, Syncing):
+class Departure(CrossingPart, Syncing):
     """The source's part."""
 
     def __init__(self, host: Station, command: messages.BeginDeparture) -> None:
@@ -38,7 +38,7 @@ class Departure(Part, Syncing):
         """
         host.capacity.make_room_elsewhere(command.target)
         Syncing.__init__(self, host, command.target)
-        Part.__init__(self, host, command.host)
+        CrossingPart.__init__(self, host, command.host)
         self._to = command.target
         self._link = Pace(LINK_SHARE, self._pace.slots)
         self._sliced_s, self._slots, self._copy_s = time.monotonic(), 0, 0.0
@@ -64,7 +64,7 @@ class Departure(Part, Syncing):
                 return await self._leave(deadline_s)
             case messages.DigestPatch():
                 return await self.carrier.digest(self._patch) if len(self._patch) else b""
-            case messages.Stay():
+            case messages.StayHere():
                 self._go_on()
                 return None
         raise SwitchError(Reason.CANCELLED, "requests leave this driver, none arrive")
@@ -133,7 +133,7 @@ class Departure(Part, Syncing):
         finally:
             pool.give_back(blocks)
 
-    async def _leave(self, deadline_s: float) -> messages.Left:
+    async def _leave(self, deadline_s: float) -> messages.Departed:
         self._station.leaving = asyncio.get_running_loop().create_future()
         began_s = time.perf_counter()
         with uncollected():
@@ -155,7 +155,7 @@ class Departure(Part, Syncing):
             )
             self._station.flush()
             times = fenced_s - began_s, drained_s - fenced_s
-            return messages.Left(self._patch.tobytes(), self._newcomers(), packed(travelled), *times)
+            return messages.Departed(self._patch.tobytes(), self._newcomers(), packed(travelled), *times)
 
     def _refuse_large(self, runs: Runs) -> None:
         slots, most = num_tokens(runs), self.carrier.most_slots

@@ -51,7 +51,7 @@ class Station(Host, Protocol):
         """Every request speaks under ``epoch`` from here on. Returns their ids."""
 
 
-class Part:
+class CrossingPart:
     """One driver's part in a crossing; ``target`` is its own topology."""
 
     target: Ranks
@@ -92,7 +92,7 @@ class Part:
         return self._carrier
 
     async def _end(self, *, holds: bool) -> None:
-        """Without the carrier, and where nothing is held here without its memory, what serves or stands by goes on."""
+        """Close the carrier, and without requests give KV memory back; what serves or stands by goes on."""
         self._is_over = True
         if self._carrier:
             self._carrier.close()

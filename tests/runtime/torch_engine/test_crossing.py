@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slow
 def over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     """As between hosts; UCX takes shared memory on one."""
     monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
 
 
 async def test_the_kv_of_every_request_is_the_same_on_the_other_host_and_back(checkpoints, cluster) -> None:

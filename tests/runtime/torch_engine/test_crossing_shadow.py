@@ -39,7 +39,7 @@ class Driver:
             messages.NextSlice: messages.Sliced(b"", [], Lag(0, 0)),
             messages.TakeSample: messages.Sample(b"", 1, b"same"),
             messages.CompareSample: True,
-            messages.Leave: messages.Left(b"", [], msgspec.Raw(b"\xc0"), 0.0, 0.0),
+            messages.Leave: messages.Departed(b"", [], msgspec.Raw(b"\xc0"), 0.0, 0.0),
             messages.DigestPatch: b"same",
             messages.Arrive: messages.Arrived(("r",), b"same", COPIED),
         }
@@ -141,7 +141,7 @@ async def test_whatever_is_wrong_before_the_commit_requests_go_on_at_the_source(
     error = await refused(shadow.cut(2, 1.0))
     assert error.reason is reason
     assert re.search(words, error.detail)
-    assert engine.heard[-1] == "source: Stay"
+    assert engine.heard[-1] == "source: StayHere"
     assert (shadow.moved, engine.gate) == (None, None)
     await shadow.abort(reason)
     assert {"source: AbortSwitch", "target: closed"} <= {*engine.heard}
@@ -153,7 +153,7 @@ async def test_requests_stand_still_no_longer_than_a_stop_may_take(side, command
     shadow = await ready(engine)
     (engine.target if side == "target" else engine.driver).hangs_at = command
     error = await refused(shadow.cut(2, 60.0))
-    assert (error.reason, engine.heard[-1]) == (Reason.DEADLINE, "source: Stay")
+    assert (error.reason, engine.heard[-1]) == (Reason.DEADLINE, "source: StayHere")
     assert "the last patch took more than 0.05 s" in error.detail
 
 
