@@ -289,6 +289,8 @@ def report_rows(document: Document) -> list[render.Row]:
         link = MeasuredLink(**switch["link"]) if switch["link"] else None
         between = render.between_hosts_rows(switch["transport"], switch["bytes_between_hosts"], link)
         rows += [(f"  {name}", text) for name, text in between]
+        if switch.get("link_bytes") is not None:
+            rows.append(("  link carried", f"{render.size(switch['link_bytes'])} meanwhile, by its own counter"))
         rows += [
             (f"  {label}", _figures(switch[key]))
             for label, key in (
