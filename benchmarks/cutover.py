@@ -31,6 +31,10 @@ from service.errors import DeploymentError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; the exit status is 1 when a run ended early, 2 when nothing could begin."""
     options = parser().parse_args(arguments)
+    if options.hosts:
+        from benchmarks.between_hosts import run_hosts
+
+        return run_hosts(options)
     try:
         parameters = parameters_of(options)
         subject = Subject.of(load(options.deployment)) if options.deployment else Subject.example(parameters.engine)
@@ -75,6 +79,16 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--output", type=int, default=600, help="tokens each stream generates")
     found.add_argument("--temperature", type=float, default=0.0, help="of every stream; above 0 every third has a seed")
     found.add_argument("--pairs", default="1x1-tp2,1x1-pp2", help="topologies to switch between")
+    found.add_argument(
+        "--hosts", type=int, choices=(2,), help="between two hosts (root), with pairs and modes of its own"
+    )
+    found.add_argument("--rate", default="8gbit", help="with --hosts: of the link, each way")
+    found.add_argument(
+        "--delay-ms",
+        type=float,
+        default=0.0,
+        help="with --hosts: of the link, one way; it carries 200mbit at most then",
+    )
     found.add_argument("-o", "--output-format", dest="format", choices=("table", "json"), default="table")
     found.add_argument("--plot", type=Path, metavar="FILE", help="where to draw stops (SVG)")
     found.add_argument("--json", type=Path, metavar="FILE", help="where to write everything that was measured")

@@ -15,6 +15,7 @@ from runtime.notation import parse_topology
 from runtime.torch_engine.models import EngineSettings
 
 if TYPE_CHECKING:
+    from runtime.process.launcher import Launchers
     from runtime.torch_engine.engine import TorchEngine
     from runtime.vllm_engine.models import VllmSettings
     from service.deployment import Deployment
@@ -65,6 +66,8 @@ class Subject:
     torch_engine: "Callable[[OwnPath], type[TorchEngine]]" = torch_engine_of
     block_tokens: int = 32
     """Of a KV block of the built-in engine."""
+    launchers: "Launchers | None" = None
+    """Of several hosts; None: of this one."""
 
     @classmethod
     def of(cls, deployment: "Deployment") -> "Subject":
@@ -126,7 +129,7 @@ class Subject:
         if path == "gather-scatter" and is_on_gpus(topology):
             raise EngineStartError("gather-scatter gathers in memory of the driver, which has no GPU")
         engine, cluster = self.torch_engine(path), roomy(self.cluster)
-        return await engine.start(self.checkpoint, topology, cluster, self.settings(demand))
+        return await engine.start(self.checkpoint, topology, cluster, self.settings(demand), self.launchers)
 
     def settings(self, demand: Demand) -> EngineSettings:
         """Of the built-in engine, with room for a demand."""

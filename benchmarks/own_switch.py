@@ -60,6 +60,8 @@ class OwnSwitch:
             bytes_inside=report.bytes_inside,
             tokens_recomputed=report.tokens_recomputed,
             timings=report.timings,
+            bytes_between_hosts=report.bytes_between_hosts,
+            link=report.link,
             phases_s={one.phase: one.at_s for one in reversed(seen)},  # the first of each phase stands
         )
 

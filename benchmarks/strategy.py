@@ -9,7 +9,7 @@ from benchmarks.load import Recording
 from intentctl.measure import TimeInterval
 from runtime.engine import Engine
 from runtime.ledger import Counts
-from runtime.models import CutTimings, Phase, Topology
+from runtime.models import CutTimings, MeasuredLink, Phase, Topology
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 
@@ -38,6 +38,9 @@ class Switched:
     drain_s: float | None = None
     phases_s: Mapping[Phase, float] | None = None
     """When each phase began, Unix time; None where there are none."""
+    bytes_between_hosts: int = 0
+    link: MeasuredLink | None = None
+    """Between two hosts, as the engine measured it."""
 
 
 class Strategy(Protocol):

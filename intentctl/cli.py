@@ -373,8 +373,21 @@ def demo(
         bool,
         typer.Option("--surge", help="Run a surge twice: with the controller off, then on."),
     ] = False,
+    hosts: Annotated[
+        int | None,
+        typer.Option(
+            "--hosts", min=2, max=2, help="Make two hosts of this machine, and switch between them; takes root."
+        ),
+    ] = None,
 ) -> None:
     """Watch a live service switch its topology under streams, measured at the client."""
+    if hosts is not None:
+        if day or statics or surge or deployment is not None or engine is not None:
+            raise typer.BadParameter("--hosts is a demo of its own; leave the others out")
+        from intentctl.two_hosts import run as run_hosts
+
+        run_hosts(output)
+        return
     if day or statics or surge:
         _day(output, statics=statics, others=[deployment, engine], is_day=day, is_surge=surge)
         return

@@ -8,9 +8,10 @@ import gc
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from intent.models import Outcome
@@ -24,6 +25,7 @@ from intentctl.measure import ClientStream, TimeInterval, difference, percentile
 from intentctl.render import Document, plain
 from intentctl.status import failure
 from intentctl.streams import BackgroundLoad, Recording, inference_at
+from runtime.models import MeasuredLink
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, PlanRequest
 
@@ -47,6 +49,9 @@ ENGINE_KEYS = (
     *MOVED,
     "left_to_drain",
     "timings",
+    "transport",
+    "bytes_between_hosts",
+    "link",
 )
 """What the report takes over from the engine's own."""
 
@@ -58,6 +63,8 @@ class Switched:
     text: str
     plan: PlanDocument
     operation: OperationDocument | None
+    link_bytes: int | None = None
+    """What a link between hosts counted from the one to the other meanwhile, where there is one."""
 
     @property
     def interval(self) -> TimeInterval | None:
@@ -85,16 +92,35 @@ def example(engine: EngineName) -> Path:
     return EXAMPLES[engine]
 
 
+Change = Callable[[Client], Switched]
+
+
 def run(form: OutputFormat, deployment: Path) -> None:
     """Run the demo on a deployment and report.
 
     Raises:
         CommandError: the service did not start, a switch was given up, or a stream differs.
     """
+    conclude(form, report(*watched(deployment, [partial(_change, text=text) for text in INTENTS])))
+
+
+def watched(deployment: Path, changes: Sequence[Change]) -> tuple[list[Switched], list[Recording], list[Recording]]:
+    """Switches of a service of its own, the streams meanwhile, and the same ones without a switch.
+
+    Raises:
+        CommandError: the service did not start, or a switch was refused.
+    """
     with started_service(deployment) as client:
         render.talk(f"a service runs at {client.url}")
-        switched, live, reference = asyncio.run(_session(client))
-    document = report(switched, live, reference)
+        return asyncio.run(_session(client, changes))
+
+
+def conclude(form: OutputFormat, document: Document) -> None:
+    """Show a report.
+
+    Raises:
+        CommandError: it says that something went wrong.
+    """
     render.emit(document, form, report_rows(document))
     if document["streams_equal"] != document["streams"] or document["notes"]:
         raise failure("error", "; ".join(document["notes"]) or "a stream differs from the run without a switch")
@@ -133,17 +159,19 @@ def _stop(process: subprocess.Popen[str]) -> None:
         process.kill()
 
 
-async def _session(client: Client) -> tuple[list[Switched], list[Recording], list[Recording]]:
-    """ClientStream, switch twice, then run the same requests once more without a switch."""
+async def _session(
+    client: Client, changes: Sequence[Change]
+) -> tuple[list[Switched], list[Recording], list[Recording]]:
+    """Stream, make the changes, then run the same requests once more without a switch."""
     model = (await asyncio.to_thread(client.topology)).model
     async with inference_at(client.url, client.key) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
         load = BackgroundLoad(openai, model, PROMPTS, MAX_TOKENS)
         await load.grow(QUIET_TOKENS)
         switched = []
-        for text in INTENTS:
+        for change in changes:
             _show(load)
-            switched.append(await asyncio.to_thread(_change, client, text))
+            switched.append(await asyncio.to_thread(change, client))
             interval = switched[-1].interval
             await load.grow(QUIET_TOKENS, interval.end_s if interval else 0.0)
         _show(load)
@@ -258,6 +286,11 @@ def report_rows(document: Document) -> list[render.Row]:
         copied = f"{render.size(switch['bytes_before'])} before the cut, {render.size(switch['bytes_inside'])} inside"
         rows += [("  prepared in", render.seconds(switch["prepare_s"])), ("  copied", copied)]
         rows.append(("  moved", render.moved(**{key: switch[key] for key in MOVED})))
+        link = MeasuredLink(**switch["link"]) if switch["link"] else None
+        between = render.between_hosts_rows(switch["transport"], switch["bytes_between_hosts"], link)
+        rows += [(f"  {name}", text) for name, text in between]
+        if switch.get("link_bytes") is not None:
+            rows.append(("  link carried", f"{render.size(switch['link_bytes'])} meanwhile, by its own counter"))
         rows += [
             (f"  {label}", _figures(switch[key]))
             for label, key in (

@@ -19,7 +19,7 @@ from rich.table import Table
 from intent.models import Finding, Intent, Question, TranslatorInfo
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
-from runtime.models import CutoverReport
+from runtime.models import CutoverReport, MeasuredLink
 
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
     from pydantic import JsonValue
@@ -343,7 +343,20 @@ def switch(switch: docs.SwitchDocument) -> str:
     figures = ", ".join(f"{seconds(value)} {words}" for words, value in parts.items() if value)
     if switch.stop_s is None:
         figures += ", a standstill that nobody can predict: what runs is overloaded"
-    return f"{STRATEGIES[switch.strategy]}: {figures} (predicted)"
+    over = f"; {_crossing(switch.between_hosts)}" if switch.between_hosts else ""
+    return f"{STRATEGIES[switch.strategy]}: {figures}{over} (predicted)"
+
+
+def _crossing(over: docs.CrossingDocument) -> str:
+    """What another host takes of that, and whether computing KV anew would be quicker."""
+    if over.path == "anew":
+        took = seconds(over.anew_s) if over.anew_s is not None else "a time without end"
+        return f"the other host computes {size(over.kv_bytes)} of KV anew in {took}"
+    if over.sync_s is None:
+        return f"{size(over.kv_bytes)} of KV would not get to the other host: it is written faster than the network takes it"
+    quicker = f", computing it anew there {seconds(over.anew_s)}" if over.anew_s is not None else ""
+    took = f"{size(over.kv_bytes)} of KV take {seconds(over.sync_s)} to the other host{quicker}"
+    return f"{took}, and the standstill is {seconds(over.cut_s)} longer"
 
 
 def to_move(sizes: Mapping[str, float]) -> str:
@@ -402,9 +415,21 @@ def report_rows(result: CutoverReport) -> list[Row]:
         ("prepared in", seconds(result.prepare_s)),
         *([("new requests held back for", seconds(result.held_s))] if result.held_s else []),
         ("copied", f"{size(result.bytes_before)} before the cut, {size(result.bytes_inside)} inside"),
+        *between_hosts_rows(result.transport, result.bytes_between_hosts, result.link),
         ("moved", moved(result.moved, result.paths, result.stays, result.tokens_recomputed)),
         ("cut (ms)", parts),
     ]
+
+
+def between_hosts_rows(transport: str, num_bytes: int, link: MeasuredLink | None) -> list[Row]:
+    """How KV came from one host to another and over what, or that none did; nothing on one host."""
+    if transport == "file":
+        return []
+    if link is None:
+        return [("between hosts", "no KV; the target computed it anew")]
+    over = f" over {link.lane}" if link.lane else ""
+    measured = f"measured {size(link.bytes_s)}/s, round trip {seconds(link.round_trip_s)}"
+    return [("between hosts", f"{size(num_bytes)} by {transport}{over}; {measured}")]
 
 
 def moved(moved: int, paths: Mapping[str, int], stays: Mapping[str, int], tokens_recomputed: int) -> str:

@@ -38,6 +38,8 @@ class Capabilities:
     """Every sampled request needs a seed: one is drawn where the client sent none."""
     streams: bool = False
     """Where only one copy of the weights fits, it moves layer by layer while requests stand still (``sync.stream``)."""
+    carries: bool = False
+    """KV of running requests moves from host to host; else the target computes it anew."""
     out: frozenset[int] = frozenset()
     """Devices that are out: what runs may still use them, a target may not."""
 

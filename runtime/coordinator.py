@@ -237,6 +237,9 @@ class _Switch:
             syncing_s=state.syncing_s,
             held_s=state.lag.held_s,
             bytes_before=state.lag.copied_bytes,
+            transport=state.lag.transport,
+            bytes_between_hosts=state.lag.bytes_between_hosts,
+            link=state.lag.link,
         )
         if cut is None:
             return report
@@ -250,4 +253,5 @@ class _Switch:
             tokens_recomputed=cut.tokens_recomputed,
             paths=dict(cut.paths),
             timings=cut.timings,
+            bytes_between_hosts=cut.bytes_between_hosts,
         )

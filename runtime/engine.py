@@ -10,7 +10,7 @@ from typing import Protocol
 
 from runtime.capabilities import Capabilities
 from runtime.errors import Reason
-from runtime.models import CutTimings, Topology
+from runtime.models import CutTimings, MeasuredLink, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,12 @@ class Lag:
     """For how long requests will stand still in the cut, where that is more than its last patch."""
     held_s: float = 0.0
     """For how long new requests were not admitted so far, so that copying could catch up."""
+    transport: str = "file"
+    """As in ``CutoverReport``."""
+    bytes_between_hosts: int = 0
+    """Went over the network so far."""
+    link: MeasuredLink | None = None
+    """Between the hosts; None on one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,8 @@ class Cut:
     """How the moved requests came over: path (``patch``, ``follow``) to their number."""
     stays: Mapping[str, int] = field(default_factory=dict)
     """Why the others did not: reason to their number."""
+    bytes_between_hosts: int = 0
+    """Went over the network in the whole switch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,9 @@ class Cluster:
 
     nodes: tuple[Node, ...]
     network: Link | None = None
+    """Over which topologies reach from node to node."""
+    between: Link | None = None
+    """Over which requests move from host to host, where no topology reaches over two."""
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -73,7 +76,7 @@ class Cluster:
         """The same machines with these devices alone; one without any is left out."""
         kept = ((node, tuple(gpu for gpu in node.gpus if gpu.index in devices)) for node in self.nodes)
         nodes = tuple(replace(node, gpus=gpus) for node, gpus in kept if gpus)
-        return Cluster(nodes, self.network)
+        return replace(self, nodes=nodes)
 
     def gpu(self, index: int) -> Gpu:
         """The device with this inventory index.
@@ -446,6 +449,17 @@ class CutTimings:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredLink:
+    """The way between two hosts, as a switch found it before anything moved."""
+
+    bytes_s: float
+    round_trip_s: float
+    """Of a read of one page."""
+    lane: str = ""
+    """Network interfaces that carried it, as ``tcp/eth0``; empty where the transport does not say."""
+
+
+@dataclass(frozen=True, slots=True)
 class CutoverReport:
     """What a switch did. The client's own measurements are reported beside it, never in it."""
 
@@ -476,3 +490,9 @@ class CutoverReport:
     paths: Mapping[str, int] = field(default_factory=dict)
     """How the moved requests came over: path to their number."""
     timings: CutTimings = field(default_factory=lambda: CutTimings(0.0, 0.0, 0.0, 0.0))
+    transport: str = "file"
+    """How KV came over: ``file`` on one host, ``nixl`` between two, ``none`` where it was computed anew."""
+    bytes_between_hosts: int = 0
+    """KV that went over the network, before and inside the cut."""
+    link: MeasuredLink | None = None
+    """None on one host."""

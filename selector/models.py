@@ -354,6 +354,22 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class CrossingPrediction:
+    """What it takes to bring requests in flight to another host, as predicted."""
+
+    path: Literal["copied", "anew"]
+    """Their KV is copied over the network, or the target computes it from their tokens."""
+    kv_bytes: float
+    """Of the requests that the workload has in flight."""
+    sync_s: float
+    """Until the target has it, while requests run; infinite where KV is written faster than the network takes it."""
+    cut_s: float
+    """By which the stop is longer than within a host: round trips and the last patch."""
+    anew_s: float
+    """In which the target would compute all of it, alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchPrediction:
     """What it takes to get from one topology to another, as predicted."""
 
@@ -367,6 +383,8 @@ class SwitchPrediction:
     """The part of it beyond what they wait between two tokens anyway, on the slower side: what is measured of a switch."""
     payback_s: float | None
     """After which the devices (or the money) saved have won back those occupied twice; None where none are saved."""
+    between_hosts: CrossingPrediction | None = None
+    """None within a host, or where nothing is known of the network."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from intent.models import Goal, Objective, ReconfigRule
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector import explain
+from selector.crossing import crossing
 from selector.models import (
     Candidate,
     Corrections,
@@ -131,7 +132,7 @@ def named(target: Topology, problem: SearchInput, profiles: Mapping[str, Profile
     found, today = _told_of(target, here, profiles), None
     if problem.now in known:
         today = candidate(problem.now, here, profiles)
-    change = switch(today, found, problem) if today else None
+    change = switch(today, found, problem, crossing(today, found, problem, profiles)) if today else None
     waits = (explain.streams(change),) if change and change.strategy == "stream" else ()
     return Plan(
         id=ticket.plan_id,

@@ -9,7 +9,7 @@ from itertools import groupby
 from runtime.footprint import owned, transfer
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from selector import explain
-from selector.models import Candidate, SearchInput, SwitchPrediction
+from selector.models import Candidate, CrossingPrediction, SearchInput, SwitchPrediction
 from selector.objectives import Bound, Demands, holds, margin_of, value_of
 from selector.space import crowded, streamed
 
@@ -66,14 +66,16 @@ def _kv_per_token(now: Topology | None, target: Topology, model: ModelSpec) -> i
     return round(size)
 
 
-def switch(today: Candidate, target: Candidate, problem: SearchInput) -> SwitchPrediction:
+def switch(
+    today: Candidate, target: Candidate, problem: SearchInput, over: CrossingPrediction | None = None
+) -> SwitchPrediction:
     """From what runs to another topology.
 
     How long to prepare, how long streams stand still, when it has paid for itself.
 
     Preparing is loading what the slowest device lacks; a stop drains one pass of today's pipeline and waits for the first of the
     target's. Where the target cannot come up beside what runs the stop has the loading too. Both sets of devices are occupied
-    while it is prepared, which the devices (or the money) saved have to win back.
+    while it is prepared, which the devices (or the money) saved have to win back. ``over`` is what another host takes besides.
     """
     if today.topology == target.topology:
         return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)
@@ -86,7 +88,10 @@ def switch(today: Candidate, target: Candidate, problem: SearchInput) -> SwitchP
         return SwitchPrediction("stream", BUILD_S, stop_s + loading_s, pause_s + loading_s, payback_s)
     lacking = _lacking(today.topology, target.topology, problem.model)
     prepare_s = BUILD_S + _loading_s(lacking, problem.cluster)
-    return SwitchPrediction("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s))
+    if over is not None:
+        prepare_s += over.sync_s if math.isfinite(over.sync_s) else 0.0
+        stop_s, pause_s = stop_s + over.cut_s, pause_s + over.cut_s
+    return SwitchPrediction("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s), over)
 
 
 def _loading_s(sizes: Mapping[int, float], cluster: Cluster) -> float:

@@ -9,6 +9,7 @@ from intent.models import LATENCIES, Goal, Objective, ReconfigRule, Relative, Te
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from selector import explain
+from selector.crossing import crossing
 from selector.finder import Finder, SearchResult, first_of, why_infeasible
 from selector.fleet import Fleets
 from selector.models import (
@@ -425,7 +426,8 @@ def _switch(finder: Finder, today: Candidate | None, best: Candidate) -> SwitchP
     """
     if today is None or best.replicas:
         return None
-    return switch(today, best, replace(finder.problem, cluster=finder.inventory))
+    whole = replace(finder.problem, cluster=finder.inventory)
+    return switch(today, best, whole, crossing(today, best, whole, finder.profiles))
 
 
 def _runner_up(finder: Finder, best: Candidate, answer: SearchResult) -> Candidate | None:

@@ -161,7 +161,7 @@ def load(file: Path) -> Deployment:
     agents = _agents(source) if "hosts" in data else {}
     cluster = _cluster(data["cluster"])
     if agents:
-        cluster = replace(cluster, network=None)  # what is served stays within a host
+        cluster = replace(cluster, network=None, between=cluster.network)  # a topology stays within a host
     models = read_models(source, cluster)
     return Deployment(
         file=file,

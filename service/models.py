@@ -68,9 +68,9 @@ class ServedModel:
     def reach(self, now: Topology) -> Cluster:
         """Where its requests can move from a topology.
 
-        With the built-in engine, within the host where nothing joins hosts.
+        With the built-in engine, within the host where KV is on GPUs.
         """
-        if self.engine.name == "vllm" or self.cluster.network is not None:
+        if self.engine.name == "vllm" or self.cluster.network is not None or self.cluster.kinds == ("CPU",):
             return self.cluster
         here = (node for node in self.cluster.nodes if any(gpu.index in now.devices for gpu in node.gpus))
         return Cluster(tuple(here))

@@ -62,9 +62,8 @@ def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
     now = place.situation.topology
     if now and model.reach(now) != model.reach(target):
         hosts = (node.name for node in model.reach(now).nodes)
-        return (
-            f"{target}: the built-in engine moves requests within a host, and {model.name} runs on {', '.join(hosts)}"
-        )
+        what = "the built-in engine moves requests between hosts on CPUs only"
+        return f"{target}: {what}, and {model.name} runs on GPUs of {', '.join(hosts)}"
     why = blocker(target, place.problem(window), weights_of(target))
     return why and f"{target}: {why}"
 

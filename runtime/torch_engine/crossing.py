@@ -13,12 +13,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from runtime.engine import Cut, Lag, Moved
 from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
-from runtime.kv.carrier.messages import Fetched
-from runtime.models import CutTimings, Topology
+from runtime.kv.carrier.messages import Fetched, Met
+from runtime.models import CutTimings, MeasuredLink, Topology
 from runtime.process.driver import DriverProcess
 from runtime.process.messages import Command, Fatal
 from runtime.torch_engine import messages
@@ -85,6 +86,8 @@ class CrossingShadow:
         self._starting = asyncio.create_task(self._start())
         self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._fetched: Fetched | None = None
+        self._met: Met
+        self._crossed_bytes = 0
         self._is_over = False
 
     @classmethod
@@ -138,7 +141,10 @@ class CrossingShadow:
         parts = left.drain_s, patch_s, committed_s - arrived_s, time.monotonic() - committed_s
         timings = CutTimings(*(part * 1000 for part in parts))
         moved = arrived.request_ids
-        return Cut(epoch, moved, (), arrived.fetched.num_bytes, timings, paths={"patch": len(moved)})
+        patch_bytes = arrived.fetched.num_bytes
+        crossed_bytes = self._crossed_bytes + patch_bytes
+        paths = {"patch": len(moved)}
+        return Cut(epoch, moved, (), patch_bytes, timings, paths=paths, bytes_between_hosts=crossed_bytes)
 
     async def drain(self) -> None:
         """Every request moves: nothing is ever left."""
@@ -213,14 +219,17 @@ class CrossingShadow:
         except RuntimeFault as error:
             raise SwitchError(Reason.LOAD_FAILED, f"host {there}: {error}") from error
         toward = self._engine.address(here, there)
-        await self._driver.call(messages.BeginArrival(self._left, await opening, there, toward))
+        self._met = await self._driver.call(messages.BeginArrival(self._left, await opening, there, toward))
 
     async def _slice(self, *, is_last: bool) -> Lag:
         sliced: messages.Sliced = await self._ask(self._source, messages.NextSlice(self._fetched, is_last))
         self._fetched = None
         if sliced.packed_runs or sliced.newcomers:
-            self._fetched = await self._ask(self._driver, messages.FetchSlice(sliced))
-        return sliced.lag
+            self._fetched = fetched = await self._ask(self._driver, messages.FetchSlice(sliced))
+            self._crossed_bytes += fetched.num_bytes
+        met = self._met
+        link = MeasuredLink(met.bytes_s, met.round_trip_s, met.lane)
+        return replace(sliced.lag, transport=met.transport, bytes_between_hosts=self._crossed_bytes, link=link)
 
     async def _approach(self) -> None:
         """While requests still run: what came since the lag was measured, and whether the bytes are right."""

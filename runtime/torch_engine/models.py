@@ -106,4 +106,5 @@ def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> 
         batching=Batching(settings.max_running, settings.max_batch_tokens),
         wants_seed=True,
         streams=True,
+        carries=True,
     )

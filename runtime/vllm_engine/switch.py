@@ -121,7 +121,9 @@ class VllmShadow:
             if state.free_slots or name not in patched or not self._overflows(extent)
         }
         copied = sum(lacking[name] for name in lacking.keys() & patched)
-        return Lag(sum(lacking.values()), copied * self._terms.kv_bytes_per_token, state.copied_bytes)
+        size = copied * self._terms.kv_bytes_per_token
+        transport = "none" if self._hosts_differ() else "file"
+        return Lag(sum(lacking.values()), size, state.copied_bytes, transport=transport)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Move every request that can move; see the protocol."""

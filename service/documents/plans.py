@@ -171,6 +171,19 @@ class SimulationDocument(SimulatedDocument):
     topology: str
 
 
+class CrossingDocument(Document):
+    """What it is predicted to take to bring requests in flight to another host.
+
+    In seconds; null is without end, where KV is written faster than the network takes it.
+    """
+
+    path: Literal["copied", "anew"] = Field(description="KV is copied, or the target computes it from the tokens")
+    kv_bytes: float = Field(description="of the requests that the workload has in flight")
+    sync_s: Finite = Field(description="until the target has it, while requests run")
+    cut_s: float = Field(description="by which the stop is longer than within a host")
+    anew_s: Finite = Field(description="in which the target would compute all of it, alone")
+
+
 class SwitchDocument(Document):
     """What the switch is predicted to take.
 
@@ -187,6 +200,11 @@ class SwitchDocument(Document):
         description="the part of it beyond the usual time between two tokens, on the slower side",
     )
     payback_s: Finite = Field(description="until it has paid for itself; null: never, or nothing is saved")
+    between_hosts: CrossingDocument | None = Field(
+        default=None,
+        exclude_if=lambda found: found is None,
+        description="where the target is on another host and the file names the network",
+    )
 
 
 class PlanDocument(Document):

@@ -10,6 +10,7 @@ from intent.models import LATENCIES, Goal, Objective
 from runtime.capabilities import Capabilities
 from runtime.errors import TopologyError
 from runtime.models import Topology
+from selector.crossing import crossing
 from selector.models import (
     Candidate,
     Infeasible,
@@ -284,7 +285,8 @@ class Planner:
         today, target = sides
         if today is None or target is None:
             return outlook
-        return replace(outlook, answer=replace(plan, switch=switch(today, target, problem)))
+        over = crossing(today, target, problem, self._profiles)
+        return replace(outlook, answer=replace(plan, switch=switch(today, target, problem, over)))
 
     def _is_early(self, before: Segment, outlook: PlannedSegment, engine: Capabilities | None) -> bool:
         """Whether a target serves well before its segment begins, though it may take too much until then."""

@@ -7,9 +7,11 @@ from intent.translate import translate
 from intentctl import render
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
+from runtime.models import MeasuredLink
 from service import deployment as deployments
+from service.documents.plans import CrossingDocument, SwitchDocument
 from tests.rows import rows
-from tests.service.examples import intent
+from tests.service.examples import intent, report
 
 
 @rows(("value", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2 MB"), (3.5e12, "3.5 TB")])
@@ -37,6 +39,52 @@ def test_durations_read_well(value, text):
 def test_what_moved_is_told_by_path_with_what_stayed(facts, text):
     nothing = {"paths": {}, "stays": {}, "tokens_recomputed": 0}
     assert render.moved(moved=12, **nothing | facts) == text
+
+
+@rows(
+    ("facts", "text"),
+    [
+        (
+            {},
+            "24 MB of KV take 300 ms to the other host, computing it anew there 2 s, and the standstill is 1 ms longer",
+        ),
+        (
+            {"sync_s": None},
+            "24 MB of KV would not get to the other host: it is written faster than the network takes it",
+        ),
+        ({"path": "anew"}, "the other host computes 24 MB of KV anew in 2 s"),
+    ],
+)
+def test_a_plan_says_what_another_host_takes(facts, text):
+    over = CrossingDocument(
+        **{"path": "copied", "kv_bytes": 24e6, "sync_s": 0.3, "cut_s": 0.001, "anew_s": 2.0} | facts
+    )
+    switch = SwitchDocument(strategy="shadow", prepare_s=1.3, stop_s=0.02, pause_s=0.01, payback_s=None)
+    assert render.switch(switch.model_copy(update={"between_hosts": over})).endswith(f"; {text} (predicted)")
+    assert "other host" not in render.switch(switch)
+
+
+@rows(
+    ("facts", "text"),
+    [
+        ({"transport": "none"}, "no KV; the target computed it anew"),
+        (
+            {"transport": "nixl", "bytes_between_hosts": 12_000_000, "link": MeasuredLink(2e9, 0.001)},
+            "12 MB by nixl; measured 2 GB/s, round trip 1 ms",
+        ),
+        (
+            {
+                "transport": "nixl",
+                "bytes_between_hosts": 5,
+                "link": MeasuredLink(1.2e8, 0.0004, "tcp/eth0"),
+            },
+            "5 B by nixl over tcp/eth0; measured 120 MB/s, round trip 0.4 ms",
+        ),
+    ],
+)
+def test_what_went_between_hosts_is_told_with_the_link(facts, text):
+    assert ("between hosts", text) in render.report_rows(report(**facts))
+    assert "between hosts" not in dict(render.report_rows(report()))
 
 
 def test_rows_are_for_people_and_text_from_outside_is_never_markup(capsys):

@@ -70,6 +70,8 @@ class Script:
     """The shadow is lost in this phase (warming, syncing or cutting)."""
     silent_while: Phase | None = None
     """The engine does not answer in this phase (planned is ``prepare``) until ``answer`` is called."""
+    bytes_between_hosts: int = 0
+    """In all, as the cut says."""
     failed_releases: int = 0
     """Releases that fail before one works."""
 
@@ -307,7 +309,8 @@ class _ScriptedShadow:
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         await self._engine.play("cut", Phase.CUTTING)
         moved = self._engine.move(epoch, self._target)
-        return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0), paths={"patch": len(moved)})
+        paths, size = {"patch": len(moved)}, self._engine.script.bytes_between_hosts
+        return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0), paths=paths, bytes_between_hosts=size)
 
     async def drain(self) -> None:
         raise AssertionError("every request moves here")

@@ -12,7 +12,7 @@ from runtime.coordinator import Coordinator
 from runtime.engine import Lag, SamplingParams
 from runtime.errors import JournalError, Reason, SwitchError
 from runtime.machine import SwitchSettings
-from runtime.models import CutoverReport, Phase, Progress, Topology
+from runtime.models import CutoverReport, MeasuredLink, Phase, Progress, Topology
 from runtime.router import Router
 from runtime.stream import GenerationParams
 from runtime.tokenizer import Tokenizer
@@ -132,6 +132,17 @@ async def test_the_lag_is_asked_until_it_is_small_and_its_progress_reported(benc
     assert report.bytes_before == 1000
     last = [progress for progress in bench.progress if progress.phase is Phase.CUTTING][-1]
     assert (last.copied_bytes, last.lag_bytes) == (1000, 0)
+
+
+async def test_a_report_has_what_went_between_hosts_before_the_cut_and_inside_it(bench):
+    link = MeasuredLink(1e9, 2e-4, "tcp/eth0")
+    lag = Lag(0, 0, 1000, transport="nixl", bytes_between_hosts=900, link=link)
+    bench.engine.script = Script(lags=(lag,), bytes_between_hosts=970)
+    report = await bench.switch()
+    assert (report.transport, report.bytes_between_hosts, report.link) == ("nixl", 970, link)
+    bench.engine.script, bench.target = Script(lags=(lag,), lost_while=Phase.CUTTING), PP2
+    report = await bench.switch()
+    assert (report.phase, report.transport, report.bytes_between_hosts) == (Phase.ABORTED, "nixl", 900)
 
 
 @rows("phase", [Phase.WARMING, Phase.SYNCING, Phase.CUTTING])

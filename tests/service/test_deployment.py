@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from intent.models import RecurringWindow
+from runtime.models import Link
 from runtime.vllm_engine.models import VllmSettings
 from service.deployment import load
 from service.errors import DeploymentError, RefusedError
@@ -198,6 +199,8 @@ def test_a_node_with_an_agent_is_served_from_another_and_nothing_spans_both(tmp_
     deployment.refuse_unless_served()
     assert deployment.agents == {"other": ("::1", 7443)}
     assert deployment.cluster.network is None
+    assert deployment.cluster.between == Link("network", 10e9, pytest.approx(50e-6))
+    assert deployment.model().cluster.between == deployment.cluster.between
     assert deployment.certificates.suffix == ".hosts"
 
 

@@ -28,20 +28,26 @@ async def test_gpus_that_this_machine_does_not_have_are_refused_by_name(tmp_path
         assert hosts is None
 
 
-def test_the_built_in_engine_is_planned_for_on_its_host_and_vllm_on_all(tmp_path):
+def test_with_gpus_the_built_in_engine_is_planned_for_on_its_host_and_else_on_all(tmp_path):
     node = "    - {name: b, link: {kind: pcie, bandwidth_gb_s: 25, latency_us: 10}, "
     node += "gpus: [{kind: CPU, count: 2, memory_gb: 1}]}\nhosts: {b: {agent: 'b:7443'}}\nengine: torch\n"
-    text = DEPLOYMENT.replace("models:", f"{node}models:", 1)
+    on_cpus = DEPLOYMENT.replace("models:", f"{node}models:", 1)
+    text = on_cpus.replace("kind: CPU", "kind: L40S").replace("start: pp2", "")
     deployment = read(tmp_path, text)
     model = deployment.model()
-    here, there = (parse_topology(f"CPU[{device}]", model.cluster, 8, "fp32") for device in (0, 4))
+    here, there = (parse_topology(f"L40S[{device}]", model.cluster, 8, "fp32") for device in (0, 4))
     engine = engines.capabilities(model)
     for now, devices in ((here, [0, 1, 2, 3]), (there, [4, 5]), (None, [0, 1, 2, 3, 4, 5])):
         problem = model.problem("always", deployment.limits, now, engine)
         assert [gpu.index for gpu in problem.cluster.gpus] == devices
     place = targets.ModelContext(deployment, model, Situation(there, 1, engine), {})
-    said = "the built-in engine moves requests within a host, and counting runs on b"
+    said = "the built-in engine moves requests between hosts on CPUs only, and counting runs on GPUs of b"
     assert said in targets.target_blocker(here, place, "always")
-    assert targets.target_blocker(parse_topology("CPU[5]", model.cluster, 8, "fp32"), place, "always") == ""
+    assert targets.target_blocker(parse_topology("L40S[5]", model.cluster, 8, "fp32"), place, "always") == ""
+    cpus = read(tmp_path, on_cpus)
+    place = targets.ModelContext(
+        cpus, cpus.model(), Situation(parse_topology("CPU[4]", cpus.cluster, 8, "fp32"), 1, engine), {}
+    )
+    assert targets.target_blocker(parse_topology("CPU[0]", cpus.cluster, 8, "fp32"), place, "always") == ""
     vllm = read(tmp_path, text.replace("torch", "vllm")).model()
     assert len(vllm.problem("always", deployment.limits, there, engine).cluster.gpus) == 6

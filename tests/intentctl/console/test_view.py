@@ -3,9 +3,13 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+from intentctl.console.facts import OperationView
 from intentctl.console.view import Viewer, moment, page, short, zone_of
+from runtime.models import MeasuredLink
 from service.documents.problems import Code, Problem
 from tests.rows import rows
+from tests.service.examples import operation as planned
+from tests.service.examples import report
 
 HOSTILE = "<script>alert(1)</script>\u202egnp.exe\x00\x1b[31m\x07{{ 7*7 }}&quot;"
 
@@ -31,6 +35,23 @@ def test_a_moment_is_said_in_the_zone_with_the_exact_one_behind_it():
 @rows("name", ["Nowhere/Land", "../../etc/passwd", "", "\x00"])
 def test_a_zone_that_is_none_is_utc(name):
     assert zone_of(name) is UTC
+
+
+@rows(
+    ("facts", "said"),
+    [
+        ({"transport": "nixl", "bytes_between_hosts": 5_000_000}, "5 MB nixl</dd>"),
+        ({"transport": "nixl", "link": MeasuredLink(1.2e8, 0.0004)}, "(120 MB/s, round trip 0.4 ms)"),
+        ({"transport": "none"}, "no KV: the target computed it anew"),
+        ({}, ""),
+    ],
+)
+def test_a_switch_between_hosts_says_what_went_over_which_link(facts, said):
+    operation = planned(end_s=2.0).model_copy(update={"result": report(**facts)})
+    seen = OperationView(operation, None, None, (), 3.0)
+    html = page("parts/operation.html", Viewer(), seen=seen, may=lambda _: False)
+    assert said in html
+    assert ("between hosts" in html) is bool(facts)
 
 
 @rows(("value", "said"), [(1069.6, "1,070"), (0.01234, "0.0123"), (12, "12"), (None, "–"), (2e7, "20,000,000")])

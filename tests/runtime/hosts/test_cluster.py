@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from runtime.coordinator import Coordinator
 from runtime.engine import EngineState, Finish
-from runtime.errors import EngineStartError, SwitchError, TopologyError
+from runtime.errors import EngineStartError, TopologyError
 from runtime.hosts import certificates
 from runtime.hosts.cluster import Expected, Hosts
 from runtime.machine import SwitchSettings
@@ -161,8 +161,6 @@ async def test_streams_and_switches_on_another_host_are_those_of_one(keys, unbro
                     assert report.phase is Phase.DONE, report.detail
                 await streams
                 same(spoken, unbroken, router)
-            with pytest.raises(SwitchError, match="is on host a, and what runs is on host b: the torch engine moves"):
-                await engine.prepare(HERE)
             with pytest.raises(TopologyError, match="on the hosts a and b: a topology runs on one"):
                 await engine.prepare(on("CPU[1,2]"))
         async with asyncio.timeout(20):

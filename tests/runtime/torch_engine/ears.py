@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.engine import GenerationRequest, Moved, Output, SamplingParams, Token
+from runtime.engine import Cut, GenerationRequest, Moved, Output, SamplingParams, Token
 from runtime.errors import Reason
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
@@ -102,10 +102,11 @@ class Ears:
             pass
         return shadow
 
-    async def commit(self, shadow: TorchShadow) -> None:
+    async def commit(self, shadow: TorchShadow) -> Cut:
         self.epoch += 1
-        await shadow.cut(self.epoch, deadline_s=5)
+        cut = await shadow.cut(self.epoch, deadline_s=5)
         await shadow.release()
+        return cut
 
     async def switch(self, text: str) -> None:
         await self.commit(await self.synced(text))

@@ -146,3 +146,20 @@ async def test_what_the_target_cannot_hold_is_refused_before_anything_moves(chec
             await ears.engine.prepare(ears.topology(ALONE))
         assert refused.value.reason is Reason.NO_MEMORY
         assert await reaches(ears.engine, EngineState.SERVING) is None
+
+
+async def test_what_goes_between_hosts_is_counted_and_the_link_measured(checkpoints, cluster) -> None:
+    async with crossing(checkpoints["qwen3-tied"], cluster) as ears:
+        shadow = await ears.prepared(TP2)
+        await ears.submit(*requests(200))
+        await ears.have("r3", 20)
+        while (lag := await shadow.lag()).tokens > 6 * 8:
+            pass
+        cut = await ears.commit(shadow)
+        assert cut.moved
+        assert (lag.transport, lag.bytes_between_hosts) == ("nixl", lag.copied_bytes)
+        assert lag.link is not None
+        assert min(lag.link.bytes_s, lag.link.round_trip_s) > 0
+        assert cut.bytes_between_hosts >= lag.copied_bytes + cut.bytes_inside > cut.bytes_inside > 0
+        within = await ears.synced(ALONE)
+        assert ((await within.lag()).transport, (await ears.commit(within)).bytes_between_hosts) == ("file", 0)

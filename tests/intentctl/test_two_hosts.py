@@ -1,0 +1,102 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from intentctl import namespaces
+from intentctl.demo import Switched
+from intentctl.two_hosts import with_links
+from tests.rows import rows
+from tests.runtime.hosts.machines import namespaces as as_root
+from tests.service.examples import plan
+
+__all__ = ["as_root"]
+COMMAND = [sys.executable, "-m", "intentctl", "demo", "--hosts", "2", "-o", "json"]
+
+
+@rows(
+    ("moved", "carried", "notes"),
+    [
+        (100, 100, []),
+        (100, 99, ["'tp2': 100 bytes moved between hosts, and the link carried 99"]),
+        (0, 99, ["'tp2': 0 bytes moved between hosts, and the link carried 99"]),
+        (None, 99, []),
+    ],
+)
+def test_what_moved_is_held_against_the_link(moved, carried, notes):
+    switch = {} if moved is None else {"bytes_between_hosts": moved}
+    document = with_links({"switches": [switch], "notes": ["first"]}, [Switched("tp2", plan(), None, carried)])
+    assert document["notes"] == ["first", *notes]
+    assert (document["hosts"], document["switches"][0]["link_bytes"]) == (["a", "b"], carried)
+
+
+def test_without_root_or_a_tool_it_is_said_in_a_line_and_it_stands_alone(run, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    code, out, err = run("demo", "--hosts", "2")
+    assert (code, out) == (1, "")
+    assert err == "intentctl: hosts on one machine are made of namespaces, which takes root\n"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(namespaces, "TOOLS", ("ip-of-nobody",))
+    code, _, err = run("demo", "--hosts", "2")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "need ip-of-nobody: install util-linux and iproute2" in err
+    for others in (("--day",), ("--engine", "torch")):
+        code, _, err = run("demo", "--hosts", "2", *others)
+        assert code == 2
+        assert "--hosts is a demo of its own" in err
+    assert run("demo", "--hosts", "3")[0] == 2
+
+
+def left(mark: str) -> list[int]:
+    """Processes that carry the mark in their environment."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                has_mark = mark.encode() in (process / "environ").read_bytes()
+            except OSError:
+                continue
+            found += [int(process.name)] if has_mark else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_is_interrupted_leaves_nothing(as_root, how):
+    mark = uuid.uuid4().hex
+    environment = {**os.environ, "INTENTCTL_TEST_MARK": mark}
+    with subprocess.Popen(
+        COMMAND, env=environment, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stderr is not None
+        assert "a service runs at" in demo.stderr.readline()
+        assert len(left(mark)) > 4, "the command, two hosts and their processes"
+        (os.killpg if how is signal.SIGINT else os.kill)(demo.pid, how)
+        _, said = demo.communicate()
+    assert demo.returncode not in {0, 1}
+    assert "Traceback" not in said
+    while left(mark):  # the kernel ends them
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(900)
+def test_requests_move_to_the_other_host_and_back_and_every_stream_counts_on(as_root):
+    done = subprocess.run(COMMAND, capture_output=True, text=True, check=False)
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert (document["streams"], document["streams_equal"]) == (8, 8)
+    assert (document["tokens_lost"], document["tokens_duplicated"]) == (0, 0)
+    assert [(switch["from"], switch["to"]) for switch in document["switches"]] == [("1x1", "TP2"), ("TP2", "PP2")]
+    for switch in document["switches"]:
+        assert (switch["transport"], switch["paths"]) == ("nixl", {"patch": 8})
+        assert (
+            0 < switch["bytes_before"] + switch["bytes_inside"] <= switch["bytes_between_hosts"] <= switch["link_bytes"]
+        )
