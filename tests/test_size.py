@@ -19,15 +19,15 @@ PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", 
 
 MAX_CODE_LINES = {
     "prompts": 11,
-    "intent": 9_042,
+    "intent": 9_053,
     "validator": 1_033,
-    "selector": 4_366,
-    "runtime": 10_344,
-    "service": 10_647,
-    "intentctl": 5_551,
+    "selector": 4_420,
+    "runtime": 11_782,
+    "service": 10_658,
+    "intentctl": 5_822,
 }
-MAX_FILES = 353
-MAX_RUN = {"parse": (104, 952), "plan": (136, 1_587)}
+MAX_FILES = 371
+MAX_RUN = {"parse": (104, 955), "plan": (136, 1_587)}
 """Command to the most files and functions of the packages that it may run; what runs at import does not count. On a busy machine
 ``plan`` was seen to run 17 functions more: what is cut short by time runs other ones."""
 

@@ -34,7 +34,9 @@ class ReadPort:
     """A piece of memory that a peer may read, and that is read into from a peer's."""
 
     def __init__(self, name: str, memory: Memory, toward: str) -> None:
-        """Register the memory with the devices of the network that leads ``toward`` an address; empty: with all.
+        """Register the memory with the devices of the network.
+
+        Of several networks, the one that leads ``toward`` an address; with all where that is empty.
 
         Raises:
             SwitchError: NIXL is missing, or finds no device.
@@ -134,9 +136,9 @@ class ReadPort:
 
 
 def devices_toward(address: str) -> str:
-    """Network devices for UCX by which this host reaches an IPv4 address, and all for RDMA; empty: it cannot be told.
+    """Network devices for UCX by which this host reaches an IPv4 address, and all for RDMA.
 
-    Left to itself UCX may take an interface that the peer cannot reach.
+    Empty where it cannot be told. Left to itself UCX may take an interface that the peer cannot reach.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
