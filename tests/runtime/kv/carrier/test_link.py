@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from intentctl.namespaces import ROOT, SPACES
 from runtime.hosts import certificates
 from runtime.kv.carrier.carrier import Carrier
 from runtime.kv.carrier.one_sided import devices_toward
 from runtime.kv.store import KvStore
 from runtime.process.launcher import LocalLauncher
-from tests.runtime.hosts.machines import ROOT, SPACES, Machine, machine, namespaces
+from tests.runtime.hosts.machines import Machine, machine, namespaces
 from tests.runtime.kv.carrier.test_carrier import RUNS, SHAPE, TP2_TO_PP2, filled
 
 __all__ = ["namespaces"]
@@ -23,7 +24,7 @@ def received_bytes(device: str) -> int:
 
 
 def far(host: Machine) -> subprocess.Popen[str]:
-    script = f"cd {ROOT}; exec {sys.executable} -m tests.runtime.kv.carrier.far {host._near}"
+    script = f"cd {ROOT}; exec {sys.executable} -m tests.runtime.kv.carrier.far {host.near}"
     command = ["nsenter", "-t", str(host.init), *SPACES, "sh", "-c", script]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -44,10 +45,10 @@ async def test_kv_crosses_the_link_between_two_hosts(tmp_path, monkeypatch):
             handles = {device: store.handle for device, store in stores.items()}
             target = await Carrier.start(LocalLauncher("b"), SHAPE, TP2_TO_PP2, handles, there.address)
             met = await target.meet(bytes.fromhex(address))
-            before = received_bytes(there._ours)
+            before = received_bytes(there.ours)
             fetched = await target.fetch(RUNS)
-            assert received_bytes(there._ours) - before >= fetched.num_bytes
-            assert met.lane == f"tcp/{there._ours}"
+            assert received_bytes(there.ours) - before >= fetched.num_bytes
+            assert met.lane == f"tcp/{there.ours}"
             assert (await target.digest(RUNS)).hex() == digest
             assert stores[3].cache[0, 3, 1, 0].equal(filled(SHAPE, 1).cache[0, 3, 1, 0])
             target.close()
