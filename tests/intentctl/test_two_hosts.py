@@ -85,7 +85,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing(as_root, how):
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_requests_move_to_the_other_host_and_back_and_every_stream_counts_on(as_root):

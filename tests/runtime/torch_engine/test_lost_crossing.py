@@ -38,8 +38,6 @@ STATED = {
 CELLS = [(victim, phase, name) for victim in STATED for phase in PHASES for name in ("SIGSTOP", "SIGKILL")]
 FEW = {
     ("driver of the source", "cutting", "SIGKILL"),
-    ("driver of the target", "cutting", "SIGSTOP"),
-    ("carrier of the source", "syncing", "SIGSTOP"),
     ("driver of the target", "committed", "SIGKILL"),
 }
 
