@@ -67,7 +67,10 @@ def left(mark: str) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGKILL, *(pytest.param(how, marks=pytest.mark.exhaustive) for how in (signal.SIGINT, signal.SIGTERM))],
+)
 def test_a_demo_that_is_interrupted_leaves_nothing(as_root, how):
     mark = uuid.uuid4().hex
     environment = {**os.environ, "INTENTCTL_TEST_MARK": mark}

@@ -167,6 +167,8 @@ async def test_the_next_driver_waits_while_one_serves_and_one_that_is_gone_is_no
         for is_there in (True, False):
             await reaches(engine, EngineState.SERVING)
             waits = engine._spare
+            while not waits.is_prepared:  # noqa: ASYNC110 - it imports
+                await asyncio.sleep(0.01)
             if not is_there:
                 os.kill(waits.pid, signal.SIGKILL)
                 while engine._spare is waits:  # noqa: ASYNC110 - the system brings it about

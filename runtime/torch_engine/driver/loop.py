@@ -85,6 +85,10 @@ class TorchDriver:
         else:
             self._service.send(messages.TorchStarted(self.parts.model, self.parts.shape.num_blocks))
 
+    def worker_config(self, config: messages.TorchDriverConfig, shape: KvShape) -> messages.WorkerConfig:
+        """What workers are started with."""
+        return worker_config(config, shape, self._scratch, self.reader)
+
     async def _start(self, config: messages.TorchDriverConfig) -> None:
         settings, cluster = config.settings, config.cluster
         model, size = READERS[self.reader](config.checkpoint).spec, settings.block_size
@@ -101,7 +105,7 @@ class TorchDriver:
         self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
         workers = Workers(
             LocalLauncher(),
-            worker_config(config, shape, self._scratch, self.reader),
+            self.worker_config(config, shape),
             self._worker_said,
             self._worker_lost,
         )

@@ -92,6 +92,9 @@ class Engine:
     def stand_by(self, driver: Driver, topology: Any) -> None:
         self.standing[topology] = driver
 
+    def address(self, host: str, seen_by: str) -> str:
+        return "127.0.0.1"
+
     def renew_spare(self) -> None:
         pass
 
