@@ -1,4 +1,4 @@
-"""``python -m benchmarks.cutover --hosts 2``: what a switch costs streams that move to another host and back.
+"""``python -m benchmarks.cutover --hosts 2``: what moving to another host costs streams.
 
 Host a is this machine, host b a namespace of it; the link between them has the rate and the delay that were asked for. Beside
 the engine's own switch: stop-and-copy (at the fence everything stops, and all KV is copied) and replay (computed anew).
@@ -87,7 +87,10 @@ def engine_of(path: OwnPath) -> type[TorchEngine]:
 
 
 def run_hosts(options: argparse.Namespace) -> int:
-    """Run what the command line says; the exit status is 1 when a run ended early, 2 when nothing could begin."""
+    """Run what the command line says.
+
+    The exit status is 1 when a run ended early, 2 when nothing could begin.
+    """
     if why := why_impossible():
         print(f"error: {why}", file=sys.stderr)
         return 2
@@ -170,7 +173,10 @@ def of_hosts(run: Run, link: Document) -> Document:
 
 
 def bar_ms(switched: Switched, link: Document) -> float:
-    """How long fence to commit may take beyond a sham: round trips, the patch over the link, and 10 ms. Pure."""
+    """How long fence to commit may take beyond a sham. Pure.
+
+    Round trips, the patch over the link, and 10 ms.
+    """
     return float(ROUND_TRIPS * link["round_trip_ms"] + switched.bytes_inside / link["bytes_s"] * 1e3 + ALLOWED_MS)
 
 

@@ -1,4 +1,4 @@
-"""How fast two carriers move KV, beside a bare NIXL read of the same pieces: ``python -m benchmarks.carry [--json FILE]``.
+"""``python -m benchmarks.carry [--json FILE]``: how fast carriers move KV, beside bare NIXL reads.
 
 Two hosts are two processes of this one, over TCP (``UCX_TLS`` says otherwise). By turns: carriers gather, read and scatter;
 NIXL reads each piece from where it lies to where it belongs. Then what two carriers cost while nothing moves.

@@ -1,4 +1,6 @@
-"""Two hosts on one machine: a service here, its model on host b; eight streams, switches there, then host b is lost.
+"""Two hosts on one machine: eight streams, switches on host b, and its loss.
+
+The service is here, its model on host b.
 
 ``python -m benchmarks.cluster`` (root; hosts are namespaces, as in ``tests/runtime/hosts/machines``) prints what streams saw:
 tokens, the longest gap while the model switched, the gap of the loss, and where it serves then. ``make cluster-demo`` runs it.
@@ -86,7 +88,10 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def story(url: str, there: Machine, switches: int) -> dict[str, Any]:
-    """Streams, switches on host b, its death, and the end of the streams; with new streams for every two switches."""
+    """Streams, switches on host b, its death, and the end of the streams.
+
+    Every two switches have new streams.
+    """
     pauses_ms, gaps_s, ends = list[float](), list[float](), list[str]()
     async with httpx.AsyncClient(base_url=url, timeout=120) as http:
         for number in range(0, switches, 2):

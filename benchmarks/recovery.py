@@ -115,7 +115,7 @@ async def _said(router: Router, number: int, tokens: int, heard: list[Delta]) ->
 
 
 async def _killed(engine: TorchEngine, router: Router, number: int, whole: list[list[int]]) -> Document:
-    """One kill under streams: how long each part of the pause took, and whether all said what they say unbroken."""
+    """One kill under streams: how long each part of the pause took, and what went wrong."""
     await asyncio.sleep(IMPORTED_S)
     engine._pauses = Pauses()  # noqa: SLF001 - as after a steady minute
     heard: list[list[Delta]] = [[] for _ in range(STREAMS)]

@@ -26,13 +26,11 @@ def rewritten(tokens: Sequence[TextToken], rule: Rule) -> Iterator[TextToken]:
         place += used
 
 
-def kinds(tokens: Sequence[TextToken], first: Kind, *others: Kind) -> bool:
+def kinds(tokens: Sequence[TextToken], *kinds: Kind) -> bool:
     """Whether the tokens begin with these kinds."""
-    if not tokens or tokens[0].kind is not first:  # most rules end here
+    if tokens and kinds and tokens[0].kind is not kinds[0]:  # most rules end here
         return False
-    return len(tokens) > len(others) and all(
-        token.kind is kind for token, kind in zip(tokens[1:], others, strict=False)
-    )
+    return len(tokens) >= len(kinds) and all(token.kind is kind for token, kind in zip(tokens, kinds, strict=False))
 
 
 def spanning(tokens: Sequence[TextToken], kind: Kind, value: object) -> TextToken:

@@ -1,6 +1,7 @@
 """What a driver's part in a switch to another host has, whichever end it is."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import msgspec
@@ -51,7 +52,7 @@ class Station(Host, Protocol):
         """Every request speaks under ``epoch`` from here on. Returns their ids."""
 
 
-class CrossingPart:
+class CrossingPart(ABC):
     """One driver's part in a crossing; ``target`` is its own topology."""
 
     target: Ranks
@@ -64,12 +65,12 @@ class CrossingPart:
         self._carrier: Carrier | None = None
         self._is_over = False
 
-    def lose(self, error: SwitchError) -> None:
+    def lose(self, error: SwitchError) -> None:  # noqa: B027 - for both sides there is nothing to do
         """No worker is this switch's alone: those of the topology are the driver's."""
 
+    @abstractmethod
     async def obey(self, command: Command) -> object:
         """Do what the service asks."""
-        raise NotImplementedError
 
     async def _start_carrier(self, boxes: tuple[Transfer, ...]) -> Carrier:
         workers, devices = self._station.parts.workers, self.target.topology.devices

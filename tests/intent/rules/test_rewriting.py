@@ -31,6 +31,7 @@ def test_a_rewrite_may_leave_nothing():
 @rows(
     ("asked", "is_so"),
     [
+        ((), True),
         ((Kind.NUMBER,), True),
         ((Kind.NUMBER, Kind.UNIT), True),
         ((Kind.UNIT,), False),

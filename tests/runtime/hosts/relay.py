@@ -1,7 +1,7 @@
-"""A link with delay: packets between two network namespaces, each way through a queue. ``python -m … INIT DELAY_S``.
+"""A link with delay: packets between two network namespaces, each way through a queue.
 
-A TUN device here and one in the namespaces of process INIT, both named by the last arguments. The kernel of a small machine has
-no netem; this carries some 200 Mbit/s.
+Run as ``python -m tests.runtime.hosts.relay INIT DELAY_S NEAR FAR``: a TUN device ``NEAR`` here, and ``FAR`` in the namespaces of
+process ``INIT``. The kernel of a small machine has no netem; this carries some 200 Mbit/s.
 """
 
 import contextlib
