@@ -11,7 +11,7 @@ from service.intake import ARRIVED
 from tests.service.raw import answer, asked, connect, count_of, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
-LIMITS = "clients: {head_timeout_s: 0.2, unread_timeout_s: 0.3}\n"
+LIMITS = "clients: {head_timeout_s: 0.2, unread_timeout_s: 2}\n"
 STREAM = b'{"model": "counting", "prompt": "abc", "max_tokens": 12000, "stream": true}'
 
 
@@ -138,7 +138,7 @@ def test_a_client_that_does_not_read_is_left_and_its_stream_cancelled(service, c
         before[0] + 1,
         before[1] + 1,
     )
-    assert "took nothing of its answer to POST /openai/v1/completions for 0.3 s" in caplog.text
+    assert "took nothing of its answer to POST /openai/v1/completions for 2 s" in caplog.text
 
 
 async def no_stream(service: ScriptedService) -> None:
@@ -163,7 +163,7 @@ def test_the_system_watches_for_peers_that_are_gone(service):
         connection.sendall(request("/openai/v1/models", method="GET"))
         assert answer(connection).status == 200
         options = service.do(options_of_one, service)
-    assert options == (1, 5300)
+    assert options == (1, 7000)
 
 
 def options_of_one(service: ScriptedService) -> tuple[int, int]:

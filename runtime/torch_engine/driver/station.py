@@ -73,10 +73,9 @@ class CrossingPart(ABC):
         """Do what the service asks."""
 
     async def _start_carrier(self, boxes: tuple[Transfer, ...]) -> Carrier:
-        workers, devices = self._station.parts.workers, self.target.topology.devices
-        stores = {device: workers.hello(device).handle for device in devices}
-        shape = self._station.parts.shape
-        carrier = await Carrier.start(LocalLauncher(self._place), shape, boxes, stores, self._toward)
+        parts = self._station.parts
+        stores = {device: parts.workers.hello(device).handle for device in self.target.topology.devices}
+        carrier = await Carrier.start(LocalLauncher(self._place), parts.shape, boxes, stores, self._toward)
         if self._is_over:
             carrier.close()
             raise SwitchError(Reason.CANCELLED, "the switch was given up")
