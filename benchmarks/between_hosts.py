@@ -6,6 +6,7 @@ the engine's own switch: stop-and-copy (at the fence everything stops, and all K
 
 import argparse
 import asyncio
+import itertools
 import json
 import statistics
 import sys
@@ -41,8 +42,10 @@ PAIRS = (
     ("CPU[0,1]", "CPU[2]:0-4 > CPU[3]:4-8"),
 )
 """From right to left and back; to TP2; from there to PP2."""
+WITHIN = ("CPU[2]", "CPU[2,3]")
+"""A switch of host b by itself: only its orders take the link."""
 MODES: tuple[Mode, ...] = ("patch", "stop-and-copy", "replay")
-ROUND_TRIPS, ALLOWED_MS = 4, 10.0
+ROUND_TRIPS, WITHIN_ROUND_TRIPS, ALLOWED_MS = 4, 2, 10.0
 DELAYED_RATE = "200mbit"
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
@@ -125,7 +128,7 @@ async def _run(options: argparse.Namespace, there: Machine, folder: Path, rate: 
     document: Document = {"benchmark": "cutover between hosts", **provenance(), "link": given, "rows": rows}
     memcpy = memcpy_bytes_s()
     async with reached(there, folder) as subject:
-        for pair, mode in ((pair, mode) for pair in PAIRS for mode in MODES):
+        for pair, mode in [*itertools.product(PAIRS, MODES), (WITHIN, MODES[0])]:
             case = Case(parameters, subject, mode, pair, parameters.active[0], parameters.context[0])
             run = await run_case(case)
             rows.append(run_document(run, memcpy) | of_hosts(run, given))
@@ -175,8 +178,10 @@ def of_hosts(run: Run, link: Document) -> Document:
 def bar_ms(switched: Switched, link: Document) -> float:
     """How long fence to commit may take beyond a sham. Pure.
 
-    Round trips, the patch over the link, and 10 ms.
+    Round trips, the patch over the link, and 10 ms; within a host no patch takes the link.
     """
+    if not switched.bytes_between_hosts:
+        return float(WITHIN_ROUND_TRIPS * link["round_trip_ms"] + ALLOWED_MS)
     return float(ROUND_TRIPS * link["round_trip_ms"] + switched.bytes_inside / link["bytes_s"] * 1e3 + ALLOWED_MS)
 
 

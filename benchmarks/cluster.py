@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -54,6 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", default="1gbit", help="of the link, each way")
     parser.add_argument("--delay-ms", type=float, default=0.0, help="of the link, one way; it carries 200mbit then")
     parser.add_argument("--switches", type=int, default=2, help="on host b, before it is lost")
+    parser.add_argument(
+        "--hogs-s",
+        type=float,
+        default=0.0,
+        help="first so long beside as many processes as cores that do nothing but work",
+    )
     parser.add_argument("--json", type=Path, help="write the report there, too")
     options = parser.parse_args(arguments)
     if why := why_impossible():
@@ -82,18 +89,19 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as service:
             try:
                 assert service.stdout is not None
-                return asyncio.run(story(service.stdout.readline().strip(), there, options.switches))
+                return asyncio.run(story(service.stdout.readline().strip(), there, options))
             finally:
                 service.terminate()
 
 
-async def story(url: str, there: Machine, switches: int) -> dict[str, Any]:
+async def story(url: str, there: Machine, options: argparse.Namespace) -> dict[str, Any]:
     """Streams, switches on host b, its death, and the end of the streams.
 
     Every two switches have new streams.
     """
-    pauses_ms, gaps_s, ends = list[float](), list[float](), list[str]()
+    pauses_ms, gaps_s, ends, switches = list[float](), list[float](), list[str](), options.switches
     async with httpx.AsyncClient(base_url=url, timeout=120) as http:
+        crowded = await beside_hogs(http, options.hogs_s) if options.hogs_s else {}
         for number in range(0, switches, 2):
             arrivals: list[list[float]] = [[] for _ in range(STREAMS)]
             streams = asyncio.gather(*(listen(http, place, each) for place, each in enumerate(arrivals)))
@@ -108,13 +116,46 @@ async def story(url: str, there: Machine, switches: int) -> dict[str, Any]:
             ends += await streams
         state = (await http.get("/v1/topology")).json()
         inside = f"{median(pauses_ms):.1f} ms inside in the median, {max(pauses_ms):.1f} at most"
-        return {
+        return crowded | {
             "streams that ended well": f"{ends.count('length') + ends.count('stop')} of {len(ends)}",
             "switches on host b": f"{switches}, {inside}",
             "longest gap while it switched": f"{max(gaps_s) * 1000:.0f} ms",
             "gap when host b was lost": f"{longest(arrivals, lost_s, time.monotonic()):.1f} s",
             "it serves now as": state["topology"]["text"],
         }
+
+
+@contextmanager
+def hogs() -> Iterator[None]:
+    """As many processes as cores, that do nothing but work."""
+    working = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for hog in working:
+            hog.kill()
+            hog.wait()
+
+
+async def beside_hogs(http: httpx.AsyncClient, seconds: float) -> dict[str, Any]:
+    """Eight streams after eight streams while others work, too; was a device ever out?"""
+    ends, waits_s, looks_out, end_s = list[str](), list[float](), 0, time.monotonic() + seconds
+    with hogs():
+        while time.monotonic() < end_s:
+            arrivals: list[list[float]] = [[] for _ in range(STREAMS)]
+            streams = asyncio.gather(*(listen(http, place, each) for place, each in enumerate(arrivals)))
+            while not streams.done():
+                devices = (await http.get("/v1/devices")).raise_for_status().json()["devices"]
+                looks_out += any(device["out"] for device in devices)
+                await asyncio.sleep(0.5)
+            ends += await streams
+            waits_s.append(longest(arrivals, 0.0, time.monotonic()))
+    return {
+        "minutes beside hogs": round(seconds / 60, 1),
+        "looks that found a device out": looks_out,
+        "streams beside hogs that ended well": f"{ends.count('length') + ends.count('stop')} of {len(ends)}",
+        "longest wait beside hogs": f"{max(waits_s):.1f} s",
+    }
 
 
 async def listen(http: httpx.AsyncClient, number: int, arrivals: list[float]) -> str:

@@ -242,12 +242,20 @@ async def strike(engine: TorchEngine, victim: str) -> None:
 
 
 @pytest.mark.vllm
-async def test_streams_of_vllm_go_on_too():
+@pytest.mark.parametrize(
+    ("shape", "losses"),
+    [
+        ("1x1", ALL[:1]),
+        pytest.param("tp2", ALL * 5, marks=[pytest.mark.exhaustive, pytest.mark.timeout(3600)]),
+    ],
+)
+async def test_streams_of_vllm_go_on_too(shape, losses):
     settings = replace(SETTINGS, stall_after_s=3.0, lost_after_s=5.0)
-    engine = await VllmEngine.start(CHECKPOINT, topology("1x1"), CLUSTER, settings)
+    engine = await VllmEngine.start(CHECKPOINT, topology(shape), CLUSTER, settings)
     try:
         async with Router(engine, TOKENIZER) as router:
             unbroken = await said(router)
-            await every_stream_goes_on(engine, router, unbroken, "driver", signal.SIGKILL)
+            for victim, how in losses:
+                await every_stream_goes_on(engine, router, unbroken, victim, how)
     finally:
         await engine.close()

@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import os
+import random
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,11 @@ from runtime.hosts import certificates, messages
 from runtime.hosts.agent import Agent
 from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import TlsChannel, connect, context
+from runtime.process.channel import encode
 from runtime.process.launcher import Process, Program
 from runtime.process.messages import Beat, Fatal
+from tests.runtime.process.test_frames import SEEDS, open_files, spoilt
+from tests.runtime.process.test_frames import refused as why_refused
 
 ECHO = "tests.runtime.hosts.echo"
 PROGRAM = Program(ECHO, Beat | Fatal, 3)
@@ -227,6 +233,49 @@ async def test_a_peer_that_says_what_is_no_order_is_let_go(there):
     async with asyncio.timeout(20):
         while not ends or there.agent._sessions:  # noqa: ASYNC110 - the other end
             await asyncio.sleep(0)
+
+
+async def spoil(there: There, count: int, seed: int) -> int:
+    """Send so many spoilt orders, each over a connection of its own; how many of them the agent refused by name."""
+    chance, orders, refused = random.Random(seed), [*map(encode, SEEDS["service to an agent"])], 0
+    for _ in range(count):
+        order, over = spoilt(chance, chance.choice(orders)), asyncio.Event()
+        channel = TlsChannel(messages.FromAgent, lambda _: None, lambda _, over=over: over.set())
+        await connect(there.address, "b", there.keys / "service.pem", channel)
+        assert channel._transport is not None
+        channel._transport.write(order)
+        if why_refused(messages.ToAgent, order):
+            refused += 1
+            await asyncio.wait_for(over.wait(), 20)
+        channel.close()
+        while there.agent._sessions:  # noqa: ASYNC110 - the other end
+            await asyncio.sleep(0)
+    return refused
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1800)])])
+async def test_spoilt_orders_end_their_connection_and_leave_nothing_behind(there, count, caplog):
+    caplog.set_level("CRITICAL")  # a line each
+    host = await there.host()
+    await host.ask(messages.Inspect(()))  # what is loaded once
+    host.close()
+    await spoil(there, 30, 1)
+    gc.collect()
+    files = open_files()
+    tracemalloc.start()
+    try:
+        before_bytes = tracemalloc.get_traced_memory()[0]
+        refused = await spoil(there, count, 2)
+        async with asyncio.timeout(20):
+            while open_files() > files:  # noqa: ASYNC110 - the last connections end
+                await asyncio.sleep(0.01)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before_bytes < 200_000
+    finally:
+        tracemalloc.stop()
+    assert refused > count / 2
+    assert there.lost == []
+    await (await there.host()).ask(messages.Inspect(()))
 
 
 async def test_an_agent_that_cannot_take_a_connection_takes_the_next(keys, monkeypatch):
