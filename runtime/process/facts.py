@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +20,8 @@ from runtime.models import Gpu
 
 PACKAGES = ("intentctl", "torch", "vllm")
 """Whose versions have to be the same on all hosts."""
+_CARRIES = "nixl-cu12"
+"""Moves KV between hosts; carriers compare its versions when they meet."""
 SMI_S = 20.0
 """How long ``nvidia-smi`` may take."""
 ENOUGH = 0.9
@@ -48,7 +51,7 @@ class HostFacts:
     memory_bytes: int
     free_shared_bytes: int
     versions: Mapping[str, str]
-    """Of ``PACKAGES`` and of the GPUs' ``driver``; of those that are there."""
+    """Of packages and of the GPUs' ``driver``; of those that are there."""
     checkpoints: Mapping[str, Mapping[str, str]]
     """Folder to its files and their digests; none where there is no such folder."""
 
@@ -72,14 +75,20 @@ def gather(checkpoints: Iterable[str], visible: str = "") -> HostFacts:
 
 @cache
 def versions() -> dict[str, str]:
-    """Of the packages that are installed here."""
+    """Of the packages that are installed here; this one's has a digest of its code behind it."""
     found = {}
-    for name in PACKAGES:
-        try:
+    for name in (*PACKAGES, _CARRIES):
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    found["intentctl"] = f"{found.get('intentctl', '')}+{code_digest(Path(__file__).parents[1])}"
     return found
+
+
+def code_digest(folder: Path) -> str:
+    """Of the Python files in a folder: the same where these are the same."""
+    files = sorted(folder.rglob("*.py"))
+    text = b"".join(str(file.relative_to(folder)).encode() + file.read_bytes() for file in files)
+    return hashlib.sha256(text).hexdigest()[:8]
 
 
 def manifest(folder: Path) -> dict[str, str]:

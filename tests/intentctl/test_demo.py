@@ -128,7 +128,6 @@ def test_each_engine_has_an_example_and_without_vllm_it_is_said_how_to_install_i
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(900)  # three vLLM engines are started
 @pytest.mark.parametrize("engine", ["torch", pytest.param("vllm", marks=pytest.mark.vllm)])
 def test_the_demo_switches_twice_and_every_stream_counts_on(engine):

@@ -19,7 +19,7 @@ MAX_TOKENS = 12_000
 TOKENS = 30
 """Each stream has so many before, between and after the switches."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ async def heard(router: Router, prompt: str, deltas: list[Delta]) -> list[int | 
     return [delta.token_id for delta in deltas]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # tests/service/promises/test_relocation.py has it with the service
 async def test_streams_go_on_without_a_device_whose_worker_dies_at_each_start(tmp_path, monkeypatch):
     sick = tmp_path / "sick"
     sick.write_text("")

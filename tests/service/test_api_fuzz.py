@@ -29,7 +29,7 @@ from service.errors import RefusedError
 from service.idempotency import HEADER, key_of
 from tests.service.scripted import KEYS, ScriptedService
 
-CI, LONG, EVERY = 12, 270, 4
+CI, LONG, EVERY = 6, 270, 4
 """Cases for each of 50 operations beside those of its schema's bounds; the long run sends each as every role."""
 SAID = {"no_moment", "unknown_window", "no_topology", "model_not_named", "text_damaged"}
 SAID |= {"tenant_without_role", "reserved_name", "unknown_tenant"}

@@ -162,7 +162,15 @@ def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("age", ["new", "first", "last", "0003"])
+@pytest.mark.parametrize(
+    "age",
+    [
+        "new",
+        "last",
+        pytest.param("first", marks=pytest.mark.exhaustive),
+        pytest.param("0003", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_interrupted_at_any_statement_it_leaves_what_was_and_works_the_next_time(tmp_path, database, age):
     make_old(database, age)
     before, number, met = schema(database), 0, True

@@ -46,6 +46,10 @@ def test_a_plan_is_made_to_exactly_the_topology_that_is_named(http, target, text
     assert "named, not searched for" in plan["reasons"][0]
     assert plan["digest"]
     assert http.get(f"/v1/plans/{plan['id']}").json() == plan
+
+
+def test_it_can_be_simulated(http):
+    plan = planned(http, "tp2").json()["plan"]
     assert http.get(f"/v1/plans/{plan['id']}/simulation").status_code == 200
 
 

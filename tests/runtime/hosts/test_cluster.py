@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import itertools
+import logging
+import time
 from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 
@@ -29,6 +31,8 @@ from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TO
 
 __all__ = ["namespaces"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+log = logging.getLogger(__name__)
 
 LINK = Link("shared-memory", 5e9, 3e-5)
 CLUSTER = Cluster(
@@ -200,7 +204,7 @@ async def streams_go_on(
             streams = asyncio.create_task(said(router, spoken, names))
             await begun(spoken, len(names))
             LOSSES[loss](there)
-            await streams
+            await asyncio.gather(streams, timed(loss, elsewhere, spoken))
             same(spoken, unbroken, router)
             await reaches(engine, EngineState.SERVING)
             assert engine.topology == HERE
@@ -210,6 +214,17 @@ async def streams_go_on(
                 hosts.on("b")
         if loss == "its agent killed":
             assert there.processes() == []
+
+
+async def timed(loss: str, elsewhere: Elsewhere, spoken: dict[str, list[Delta]]) -> None:
+    """Say how long it took (``-o log_cli=true --log-cli-level=INFO``)."""
+    lost_s = time.monotonic()
+    while not elsewhere.out:  # noqa: ASYNC110 - heartbeats bring it about
+        await asyncio.sleep(0.01)
+    noticed_s, known = time.monotonic() - lost_s, sum(map(len, spoken.values()))
+    while sum(map(len, spoken.values())) == known:  # noqa: ASYNC110 - the next engine brings it about
+        await asyncio.sleep(0.01)
+    log.info("%s: noticed after %.2f s, the next token after %.2f s", loss, noticed_s, time.monotonic() - lost_s)
 
 
 async def test_a_host_that_is_back_serves_again(keys, tmp_path):

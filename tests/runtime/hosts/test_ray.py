@@ -1,5 +1,6 @@
 """Ray starts an agent: it stays when the actor and Ray's head are gone; what cannot be is refused in a line."""
 
+import asyncio
 import contextlib
 import importlib.util
 import os
@@ -148,7 +149,8 @@ async def refusals(ray: Head, port: int, folder: Path) -> None:
 
 @needs_ray
 @pytest.mark.slow
-async def test_what_serves_outlives_the_actor_and_the_head(tmp_path, port, monkeypatch):
+@pytest.mark.parametrize("after_s", [0, pytest.param(90, marks=pytest.mark.exhaustive)])
+async def test_what_serves_outlives_the_actor_and_the_head(tmp_path, port, monkeypatch, after_s):
     monkeypatch.setattr(placement, "PORT", port)
     with head(tmp_path) as ray:
         await refusals(ray, port, tmp_path)
@@ -172,8 +174,12 @@ async def test_what_serves_outlives_the_actor_and_the_head(tmp_path, port, monke
             stack.push_async_callback(engine.close)
             async with Router(engine, TOKENIZER) as router:
                 before = await counted(router)
+                through = asyncio.create_task(counted(router))
                 ray.kill()
-                assert await counted(router) == before
+                assert await through == before
+                until_s = time.monotonic() + after_s
+                while time.monotonic() < until_s:
+                    assert await counted(router) == before
                 assert agents(port) == [agent]
                 assert hosts.lost == {}
         with pytest.raises(EngineStartError, match=r"Ray cannot be reached at .*; where an agent runs already, write"):

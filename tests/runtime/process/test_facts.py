@@ -6,7 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from runtime.models import Gpu
-from runtime.process.facts import GpuFacts, HostFacts, differences, gather, is_kind, manifest, wrong_devices
+from runtime.process import facts as facts_module
+from runtime.process.facts import (
+    GpuFacts,
+    HostFacts,
+    code_digest,
+    differences,
+    gather,
+    is_kind,
+    manifest,
+    versions,
+    wrong_devices,
+)
 from tests.rows import rows
 
 A100 = GpuFacts("GPU-1", "NVIDIA A100-SXM4-80GB", 81920 << 20)
@@ -92,6 +103,16 @@ def test_a_checkpoint_is_known_by_its_files_sizes_headers_and_sampled_pages(tmp_
         weights.write_bytes(change(bytes(3 << 20)))
         assert manifest(tmp_path)["model.safetensors"] != before["model.safetensors"]
     assert manifest(tmp_path / "none") == {}
+
+
+def test_a_version_tells_apart_what_has_other_code(tmp_path):
+    for name, other in (("a.py", "b.py"), ("one", "two")):
+        folders = [tmp_path / name / side for side in "ab"]
+        for folder, said in zip(folders, (name, other), strict=True):
+            (folder / "deep").mkdir(parents=True)
+            (folder / "deep" / (said if said.endswith(".py") else "c.py")).write_text(said)
+        assert code_digest(folders[0]) != code_digest(folders[1])
+    assert versions()["intentctl"].endswith(f"+{code_digest(Path(facts_module.__file__).parents[1])}")
 
 
 def test_gpus_are_those_that_nvidia_smi_lists_and_processes_may_use(tmp_path, monkeypatch):

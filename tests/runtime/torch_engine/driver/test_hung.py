@@ -64,13 +64,11 @@ STATED = {
 FEW = {
     ("rank of the source", "serving", "SIGSTOP"),
     ("rank of the target", "syncing", "SIGSTOP"),
-    ("rank of the target", "committed", "SIGSTOP"),
     ("driver", "cutting", "SIGSTOP"),
 }
 """In ``make test``; the others are exhaustive."""
 CELLS = [(*cell, name) for cell in STATED for name in ("SIGSTOP", "SIGKILL")]
 APART = {
-    ("rank of the source", "serving", "SIGKILL"),
     ("rank of the target", "committed", "SIGSTOP"),
 }
 """In ``make test`` where ranks share no memory; the others of a rank are exhaustive there too."""
