@@ -39,7 +39,15 @@ from tests.runtime.vllm_engine.streams import (
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
-WAYS = pytest.mark.parametrize(("source", "target"), [("1x1", "tp2"), ("tp2", "1x1"), ("1x1", "pp2"), ("pp2", "tp2")])
+WAYS = pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("1x1", "tp2"),
+        ("pp2", "tp2"),
+        pytest.param("tp2", "1x1", marks=pytest.mark.exhaustive),
+        pytest.param("1x1", "pp2", marks=pytest.mark.exhaustive),
+    ],
+)
 
 
 @WAYS
@@ -139,7 +147,7 @@ async def test_fifty_switches_between_two_engines_change_no_token_and_leave_ever
         assert (stats.free_blocks, stats.running, stats.waiting) == (free[shape], 0, 0)
 
 
-@pytest.mark.parametrize("target", ["tp2", "pp2"])
+@pytest.mark.parametrize("target", ["tp2", pytest.param("pp2", marks=pytest.mark.exhaustive)])
 async def test_requests_that_end_while_they_are_parked_give_their_blocks_back(streams, target):
     await streams.be(topology(target))
     free = (await streams.engine.stats()).free_blocks
