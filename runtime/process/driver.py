@@ -5,11 +5,12 @@ Started, watched, asked, mourned and replaced, for both engines.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from runtime.engine import Comeback, EngineState, Output
-from runtime.errors import EngineLostError, Reason, RuntimeFault
+from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
 from runtime.models import Topology
 from runtime.process.launcher import Launcher, Program
 from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
@@ -65,6 +66,18 @@ class DriverProcess:
         call, done = self._calls.begin(command)
         self.send(call)
         return await done
+
+    @contextmanager
+    def in_a_switch(self) -> Iterator[None]:
+        """Calls of a switch whose source this is.
+
+        Raises:
+            SwitchError: this driver or its target was lost meanwhile.
+        """
+        try:
+            yield
+        except EngineLostError as error:
+            raise SwitchError(Reason.ENGINE_LOST if self.gone else Reason.RANK_LOST, str(error)) from error
 
     def end(self, why: EngineLostError) -> None:
         """Hear nothing more of it, and end its group; who waits for an answer hears why. Idempotent."""

@@ -12,7 +12,7 @@ Until the commit the source holds everything, and going back is letting it go on
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -100,12 +100,12 @@ class CrossingShadow:
 
     async def ready(self) -> None:
         """Wait until the target is up and KV can come to it."""
-        with self._losing():
+        with self._source.in_a_switch():
             await asyncio.shield(self._starting)
 
     async def lag(self) -> Lag:
         """Copy a slice and tell what is left."""
-        with self._losing():
+        with self._source.in_a_switch():
             return await self._slice(is_last=False)
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
@@ -113,7 +113,7 @@ class CrossingShadow:
         engine = self._engine
         engine.gate = asyncio.Event()
         try:
-            with self._losing():
+            with self._source.in_a_switch():
                 began_s = time.monotonic()
                 await self._in_time(self._approach(), deadline_s, "the last copy before the cut")
                 left_s = time.monotonic()
@@ -291,15 +291,6 @@ class CrossingShadow:
     async def _ask(self, driver: DriverProcess | None, command: Command) -> Any:
         assert driver, "a target is asked once it is ready"
         return await driver.call(command)
-
-    @contextlib.contextmanager
-    def _losing(self) -> Iterator[None]:
-        """A driver that is lost ends the switch."""
-        try:
-            yield
-        except EngineLostError as error:
-            reason = Reason.ENGINE_LOST if self._source.gone else Reason.RANK_LOST
-            raise SwitchError(reason, str(error)) from error
 
 
 async def standing_in(standing: Mapping[Topology, DriverProcess], most_tokens: int) -> Topology | None:

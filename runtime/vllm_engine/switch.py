@@ -13,7 +13,7 @@ Until the commit the source holds everything, suspended at most: going back is l
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol
 
 from runtime.engine import Cut, Lag, Token
@@ -108,7 +108,7 @@ class VllmShadow:
 
     async def lag(self) -> Lag:
         """Copy in the background, and tell what the target still lacks."""
-        with self._losing():
+        with self._source.in_a_switch():
             target = self._target
             state: messages.SourceState = await self._source.call(messages.Sync(self._named("patch")))
             await self._bring(target)
@@ -130,7 +130,7 @@ class VllmShadow:
         self._engine.close_gate()
         try:
             async with asyncio.timeout(deadline_s):
-                with self._losing():
+                with self._source.in_a_switch():
                     done = await self._cut(epoch)
         except TimeoutError:
             detail = f"the cut took longer than {deadline_s} s; the old topology goes on"
@@ -250,13 +250,13 @@ class VllmShadow:
         block_bytes = geometry.block_size * self._terms.kv_bytes_per_token
         settings = self._engine.settings
         size = size_of(block_bytes, settings.staging_bytes)
-        with self._losing():
+        with self._source.in_a_switch():
             memory = await self._engine.launcher_of(self._topology).memory(size)
         self._staging = Staging(geometry, block_bytes, settings.staging_bytes, memory)
         step_blocks = max(1, settings.slice_bytes // block_bytes)
         # nobody waits for the target's steps yet
         load_blocks = max(1, LOAD_BYTES // block_bytes)
-        with self._losing():
+        with self._source.in_a_switch():
             await self._source.call(messages.AttachSource(self._staging.handle, step_blocks))
             await target.call(messages.AttachTarget(self._staging.handle, load_blocks))
 
@@ -437,15 +437,6 @@ class VllmShadow:
     def _close_staging(self) -> None:
         if self._staging is not None:
             self._staging.close()
-
-    @contextlib.contextmanager
-    def _losing(self) -> Iterator[None]:
-        """An engine that is lost in a switch ends the switch."""
-        try:
-            yield
-        except EngineLostError as error:
-            reason = Reason.ENGINE_LOST if self._source.gone else Reason.RANK_LOST
-            raise SwitchError(reason, str(error)) from error
 
 
 def _difference(ours: KvGeometry | str, theirs: KvGeometry | str) -> str:

@@ -15,6 +15,7 @@ import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -120,7 +121,7 @@ class Worker:
         """Work until the driver is gone."""
         store = self._rendezvous
         self._channel.send(messages.Hello(self._store.handle, (store.host, store.port) if store else None))
-        with torch.inference_mode():
+        with torch.inference_mode(), suppress(BrokenPipeError):
             for message in incoming:
                 self._obey(message)
 
