@@ -204,7 +204,7 @@ def test_switches_that_are_given_up_are_tried_again_later_and_later() -> None:
 @rows("period_s", [20, 120, 400, 900, 3600])
 def test_a_square_wave_around_the_threshold(period_s: int) -> None:
     world = World(lambda now: 2.6 if now.timestamp() % period_s < period_s / 2 else 1.4, GOALS[:1])
-    world.run(8 * HOUR_S)
+    world.run(4 * HOUR_S)
     assert_bounded(world, boundaries=0)
 
 
@@ -221,7 +221,7 @@ def test_noise_a_step_and_a_ramp() -> None:
         assert world.ttft_s <= 2 or world.runs == topology(4)
 
 
-@rows("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(days=400)])
+@rows("jump", [timedelta(hours=-5), timedelta(days=400)])
 def test_a_clock_that_jumps(jump: timedelta) -> None:
     """Into a window and out of it again, every minute for a quarter of an hour."""
     world = World(declared, GOALS, begins=MONDAY + timedelta(hours=6))
