@@ -42,7 +42,7 @@ SETTINGS = EngineSettings(
 CHUNK = 4 * 8 * 2 * 16 * 4
 """Bytes of a chunk of one layer and one KV head."""
 CHUNKS = 8
-TOKENS = 16
+TOKENS = 24
 REQUESTS = [
     GenerationRequest(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(TOKENS), 1)
     for n in range(2)
