@@ -13,6 +13,7 @@ from runtime.engine import Lag, Moved
 from runtime.errors import EngineLostError, Reason, SwitchError
 from runtime.kv.carrier.messages import Fetched, Met
 from runtime.notation import parse_topology
+from runtime.process.driver import DriverProcess
 from runtime.process.messages import Command, Fatal
 from runtime.torch_engine import messages
 from runtime.torch_engine.crossing import CrossingShadow, standing_in
@@ -55,6 +56,8 @@ class Driver:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    in_a_switch = DriverProcess.in_a_switch
 
     def end(self, why: EngineLostError) -> None:
         self.gone = self.gone or why
