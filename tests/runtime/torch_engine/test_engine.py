@@ -22,7 +22,7 @@ from tests.runtime.torch_engine.ears import LAYERS, SETTINGS, Ears, all_same, he
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 WAYS = ("1x1", "tp2", "pp2", "1x1")
-"""From two ranks in each of two stages to smaller ones; tests/runtime/torch_engine/test_walk.py goes every way."""
+"""From two ranks in each of two stages to smaller ones; the exhaustive walk goes every way."""
 
 
 def short(name: str, tokens: int = 5, **sampling: float) -> GenerationRequest:
