@@ -10,7 +10,7 @@ from benchmarks.gpu.rows import Row, Rows
 from benchmarks.provenance import ROOT
 
 MARK = "pytest.mark.gpu"
-MARKERS = ("slow", "gpu", "vllm", "exhaustive")
+MARKERS = ("slow", "gpu", "vllm", "alone", "exhaustive")
 
 
 class NoTestsError(Exception):
@@ -75,6 +75,7 @@ def run(_: Machine, rows: Rows) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the same here as where there are none
     teller = Teller(rows)
     options = ["-c", "/dev/null", "--rootdir", str(ROOT), "--import-mode=importlib", "-p", "no:cacheprovider"]
-    status = pytest.main([*options, "-m", "gpu", *files(ROOT / "tests")], plugins=[teller])
+    asyncio = ["-p", "pytest_asyncio.plugin"]  # the one that some of these tests need
+    status = pytest.main([*options, *asyncio, "-m", "gpu", *files(ROOT / "tests")], plugins=[teller])
     if teller.problems or status not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
         raise NoTestsError("; ".join(teller.problems) or f"pytest ended with {status!s}")
