@@ -3,24 +3,33 @@
 Pure: the caller has the clock.
 """
 
+_WORTHWHILE = 1.5
+"""By so much faster a slice of twice the slots has to be copied, or it only keeps others waiting for longer."""
+_TRY_EVERY = 16
+"""Slices until twice the slots are tried again."""
+
 
 class Pace:
     """Keeps copying to its share of the time, in slices as large as the time that went by allows.
 
     A worker that also serves copies between two steps only: with slices of a fixed size the length of a step, not the
-    share, would bound the rate.
+    share, would bound the rate. Nor does a slice take as long as its bytes where each costs as much as many bytes (the start
+    of a kernel; a turn on a GPU that others use): slices double as long as that copies more in the same time.
     """
 
     def __init__(self, share: float, least: int) -> None:
         """``share`` of the time may be spent on copying, ``least`` slots are copied in one go at least."""
-        self._share, self._least = share, least
+        self._share, self._slice = share, least
         self._slots_per_s = 0.0
         self._saved_s = 0.0
+        self._rate_before: float | None = None
+        """Slots per second of slices of half the slots, while these are tried."""
+        self._until_try = 1  # the first slice finds memory cold
 
     @property
     def slots(self) -> int:
         """Slots to copy next."""
-        return max(self._least, int(self._saved_s * self._slots_per_s))
+        return max(self._slice, int(self._saved_s * self._slots_per_s))
 
     def copied(self, slots: int, copying_s: float, elapsed_s: float) -> float:
         """Book a copy that took ``copying_s`` out of ``elapsed_s`` since it was ordered.
@@ -29,10 +38,23 @@ class Pace:
         """
         if slots and copying_s > 0:
             self._slots_per_s = slots / copying_s
+            self._try_larger(slots)
         allowed_s = elapsed_s * self._share
         balance_s = self._saved_s + allowed_s - copying_s
         self._saved_s = min(max(balance_s, 0.0), allowed_s)  # what was not needed is not saved up for a burst
         return max(-balance_s, 0.0) / self._share
+
+    def _try_larger(self, slots: int) -> None:
+        if slots < self._slice:
+            return  # it tells nothing of a whole slice
+        if self._rate_before is not None and self._slots_per_s < _WORTHWHILE * self._rate_before:
+            self._slice //= 2
+            self._rate_before, self._until_try = None, _TRY_EVERY
+        elif self._until_try:
+            self._until_try -= 1
+        else:
+            self._rate_before = self._slots_per_s
+            self._slice *= 2
 
 
 class Passes:

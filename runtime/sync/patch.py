@@ -54,11 +54,14 @@ class PatchSync:
         """Slots whose copy starts now: ``[runs, 2]``, the first slot of each run and the one after its last.
 
         A slot is numbered ``block * block size + slot in the block``. ``most`` bounds their number, but a block is not divided.
+        Those that lack most come first: one that is being filled will lack as little at the next slice.
         """
         blocks, starts, stops = self._behind(upcoming)
         if most is not None:
-            count = int(np.searchsorted(np.cumsum(stops - starts), most)) + 1
-            blocks, starts, stops = blocks[:count], starts[:count], stops[:count]
+            by_lack = np.argsort(starts - stops, kind="stable")
+            count = int(np.searchsorted(np.cumsum((stops - starts)[by_lack]), most)) + 1
+            chosen = np.sort(by_lack[:count])
+            blocks, starts, stops = blocks[chosen], starts[chosen], stops[chosen]
         versions, filled = self._contents()
         self._versions[blocks] = versions[blocks]
         self._copied[blocks] = filled[blocks]

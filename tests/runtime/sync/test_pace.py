@@ -9,13 +9,16 @@ from runtime.sync.pace import Pace, Passes
 SLOTS_PER_S = 100_000
 
 
-def run(pace: Pace, step_s: float, rounds: int) -> tuple[int, float, float]:
-    """Rounds in which each copy waits for a step. Returns the slots copied, the seconds that took, and those in all."""
+def run(pace: Pace, step_s: float, rounds: int, start_s: float = 0.0) -> tuple[int, float, float]:
+    """Rounds in which each copy waits for a step, and takes ``start_s`` however little is copied.
+
+    Returns the slots copied, the seconds that took, and those in all.
+    """
     slots = 0
     copying_s = all_s = pause_s = 0.0
     for _ in range(rounds):
         count = pace.slots
-        took_s = count / SLOTS_PER_S
+        took_s = start_s + count / SLOTS_PER_S
         elapsed_s = max(step_s - pause_s, 0.0) + took_s
         pause_s = pace.copied(count, took_s, elapsed_s)
         slots, copying_s, all_s = slots + count, copying_s + took_s, all_s + elapsed_s + pause_s
@@ -32,6 +35,28 @@ def test_between_long_steps_slices_grow_with_the_steps():
     slots, copying_s, all_s = run(Pace(0.2, 100), 0.4, 50)
     assert copying_s / all_s == pytest.approx(0.2, rel=0.1)
     assert slots > 50 * 7_000
+
+
+def test_where_a_slice_takes_long_to_start_slices_grow_until_bytes_take_as_long():
+    slots, copying_s, all_s = run(Pace(0.15, 32), 0.0, 200, start_s=0.005)
+    assert copying_s / all_s == pytest.approx(0.15, rel=0.1)
+    assert slots / copying_s > 0.3 * SLOTS_PER_S  # with slices of 32 it is a sixteenth
+    assert slots < 200 * 2_000, "and no longer than that"
+
+
+def test_where_slices_take_as_long_as_their_slots_they_stay_small():
+    pace = Pace(0.15, 100)
+    assert max(run_slices(pace, 50)) <= 200
+    assert sum(run_slices(pace, 160)) < 1.1 * 160 * 100
+
+
+def run_slices(pace: Pace, rounds: int) -> list[int]:
+    """The slots of so many slices."""
+    found = []
+    for _ in range(rounds):
+        found.append(pace.slots)
+        pace.copied(found[-1], found[-1] / SLOTS_PER_S, found[-1] / SLOTS_PER_S)
+    return found
 
 
 def test_a_sync_that_is_written_as_fast_as_it_copies_does_not_gain():

@@ -77,6 +77,19 @@ def test_a_slice_is_bounded_and_has_one_block_at_least():
     assert sync.lag() == 16
 
 
+def test_a_slice_of_a_few_slots_is_not_used_up_by_the_blocks_that_are_being_filled():
+    """100 streams write 100 slots a step; slices of 32 that began with those would never come to the rest."""
+    pool = BlockPool(8)
+    growing, full = pool.take(2), pool.take(6)
+    sync = synced(pool, *growing, *full)
+    for block in growing:
+        pool.written(block, 0, 1)
+    for block in full:
+        pool.written(block, 0, SIZE)
+    assert slots_of(sync.order(most=5)) == list(range(8, 16))
+    assert slots_of(sync.order(most=100)) == [0, 4, *range(16, 32)]
+
+
 def cached(pool: BlockPool, block: int) -> None:
     """Fill a block and have it outlive its table."""
     pool.written(block, 0, SIZE)
