@@ -375,12 +375,10 @@ class Ranks:
         if not self._loaded.done():
             self._loaded.set_exception(error)
 
-    def probe(self, batch_id: int, scratch_block: int) -> messages.Run:
-        """A one-token step through the whole group that touches no sequence's KV."""
-        span = Span(0, 1, (scratch_block,))
-        return messages.Run(
-            self.generation, batch_id, [0], (span,), [0], [SamplingTask(SamplingParams(max_tokens=1), 0)]
-        )
+    def probe(self, batch_id: int, scratch_block: int, count: int) -> messages.Run:
+        """A step of ``count`` tokens through the whole group that touches no sequence's KV."""
+        spans, wish = (Span(0, 1, (scratch_block,)),) * count, SamplingTask(SamplingParams(max_tokens=1), 0)
+        return messages.Run(self.generation, batch_id, [0] * count, spans, list(range(count)), [wish] * count)
 
     def pieces(self, device: int) -> frozenset[Piece]:
         """KV pieces a device holds for this topology."""
