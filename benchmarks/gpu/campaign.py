@@ -51,14 +51,14 @@ class Part:
 
 
 SHARES_S = {
-    "logits": 80,
-    "tests": 50,
-    "walk": 45,
-    "kv-copy": 25,
-    "cutover": 200,
-    "resize": 40,
+    "logits": 65,
+    "tests": 75,
+    "walk": 70,
+    "kv-copy": 20,
+    "cutover": 170,
+    "resize": 50,
     "overhead": 45,
-    "profile": 55,
+    "profile": 45,
 }
 """Most valuable first."""
 
@@ -80,6 +80,8 @@ class Result:
     part: str
     date: str | None = None
     """When it began."""
+    commit: str | None = None
+    """Of the code."""
     status: Status = "not reached"
     reason: str | None = None
     seconds: float = 0.0
@@ -171,6 +173,7 @@ class Campaign:
 
     def _run(self, part: Part, result: Result, share_s: float) -> None:
         result.status, began_s = "running", time.monotonic()
+        result.commit = self._document.get("commit")
         result.date = datetime.now(UTC).isoformat(timespec="seconds")
         with TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
             running = _Running(part, words, share_s)
@@ -270,10 +273,10 @@ def lines_of(words: IO[str]) -> list[str]:
 
 
 def earlier_parts(file: Path, document: Document) -> Document:
-    """Parts that an earlier call left in the file, by name: of the same commit on a device of the same kind."""
+    """Parts that an earlier call left in the file, by name: of a device of the same kind. Each says its commit."""
     try:
         before = json.loads(file.read_text(encoding="utf-8"))
-        alike = all(before[name] == document[name] for name in ("benchmark", "commit", "kind"))
+        alike = all(before[name] == document[name] for name in ("benchmark", "kind"))
         return {part["part"]: part for part in before["parts"]} if alike else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -87,7 +87,7 @@ class PatchSync:
         versions, filled = self._contents()
         done = np.where(self._versions == versions, self._copied, 0)
         blocks = np.flatnonzero(filled > done)
-        ahead = np.unique(np.array(upcoming, np.int64))
+        ahead = np.array(sorted(set(upcoming)), np.int64)  # numpy.unique takes 50 ms the first time
         blocks = np.concatenate((blocks, ahead[~self._is_warm[ahead]]))
         is_warm = self._is_warm[blocks]
         return _Parts(blocks, done[blocks], np.where(is_warm, filled[blocks], self._block_size))

@@ -341,13 +341,27 @@ class Copied(msgspec.Struct, frozen=True):
     """Of its device's time; see ``Place.clock_s``."""
 
 
+Sources = tuple[tuple[Transfer, KvHandle], ...]
+"""Boxes and the memory of the peers that they are copied from."""
+
+
 class Copy(wire.Command, frozen=True):
     """Copy slots from peers."""
 
     ANSWER: ClassVar[Any] = Copied
-    boxes: tuple[tuple[Transfer, KvHandle], ...]
+    boxes: Sources
     runs: NDArray[np.int64]
     """``[runs, 2]``: first slot and the one after the last."""
+
+
+class Reach(wire.Command, frozen=True):
+    """Open the memory of peers that copies of these runs of blocks will read, for one slice between steps."""
+
+    ANSWER: ClassVar[Any] = Slice
+    boxes: Sources
+    runs: tuple[tuple[int, int], ...]
+    after: int
+    """Where to go on: the ``rest`` of the slice before."""
 
 
 class Exchange(wire.Command, frozen=True):
@@ -434,6 +448,6 @@ class Ran(wire.WireMessage, frozen=True):
     sampled: list[Sampled]
 
 
-Order = Copy | Exchange | Drop | Gain | GiveBack | Forget | Ping | WarmUp | Digest
+Order = Copy | Reach | Exchange | Drop | Gain | GiveBack | Forget | Ping | WarmUp | Digest
 ToWorker = WorkerConfig | LoadShard | Run | wire.Call[Order]
 FromWorker = Hello | Unable | Loaded | Loading | LoadFailed | Ran | wire.Reply

@@ -133,7 +133,7 @@ class TorchDriver:
     async def probe(self, ranks: Ranks) -> None:
         """Run one token through every rank of a topology; each by itself where it could block what serves.
 
-        On GPUs it is a token of each sequence that runs: kernels are loaded, and memory taken, by the size of a step.
+        On GPUs it is as large as a step of what runs: kernels are loaded, and memory is taken, by the size of a step.
 
         Raises:
             SwitchError: it does not come back.
@@ -142,7 +142,8 @@ class TorchDriver:
             await ranks.warm_up(self.parts.workers)
             return
         self._batch_id += 1
-        count = max(1, self.num_running) if self.parts.workers.gains else 1
+        each = -(-self.num_running // ranks.topology.pp_size)
+        count = max(1, each) if self.parts.workers.gains else 1
         self.parts.workers.broadcast(ranks.topology.devices, ranks.probe(self._batch_id, self._scratch, count))
         await self._watch.probe(self._batch_id, ranks)
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterator
 from runtime.engine import Cut, Lag
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer, transfer
+from runtime.kv.pages import runs
 from runtime.models import CutTimings, LayerRange
 from runtime.process.messages import Fatal
 from runtime.sync.patch import Integers
@@ -20,7 +21,7 @@ from runtime.torch_engine.driver.capacity import Capacity
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.syncing import Syncing, uncollected
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
-from runtime.torch_engine.messages import Copied, Copy, Exchange
+from runtime.torch_engine.messages import Copied, Copy, Exchange, Sources
 
 _UNREAD_S = 0.01
 """After a machine that stood still an answer may have come in time and not been read."""
@@ -157,11 +158,19 @@ class Switch(Syncing):
             await self._host.probe(self._target)
 
     async def _warm(self) -> None:
-        """Have memory behind what is copied first, and behind the blocks that are taken while it is."""
+        """Have memory behind what is copied first, and behind the blocks that are taken while it is.
+
+        And the memory open that it comes from.
+        """
         blocks = [*self._parts.pool.holding, *self._upcoming(_BLOCKS_AHEAD)]
         pieces = {device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()}
         await self._capacity.warm(pieces, blocks)
         self._sync.warmed(blocks)
+        workers, held = self._parts.workers, runs(blocks, blocks)
+        try:
+            await asyncio.gather(*(workers.reach(to, self._sources(some), held) for to, some in self._boxes.items()))
+        except WorkerLostError as error:
+            raise SwitchError(Reason.RANK_LOST, str(error)) from error
 
     def _go_on(self) -> None:
         """The cut is given up: requests run on the source as before."""
@@ -224,10 +233,11 @@ class Switch(Syncing):
         return slots, max((copied.seconds for copied in done), default=0.0)
 
     async def _copy_to(self, device: int, boxes: list[Transfer], runs: Integers) -> Copied:
-        workers = self._parts.workers
-        sources = tuple((box, workers.hello(box.source).handle) for box in boxes)
-        copied: Copied = await workers.order(device, Copy(sources, runs))
+        copied: Copied = await self._parts.workers.order(device, Copy(self._sources(boxes), runs))
         return copied
+
+    def _sources(self, boxes: list[Transfer]) -> Sources:
+        return tuple((box, self._parts.workers.hello(box.source).handle) for box in boxes)
 
 
 class StreamingSwitch(Switch):

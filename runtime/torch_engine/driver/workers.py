@@ -194,8 +194,17 @@ class Workers:
         ]
         await asyncio.gather(*orders)
 
+    async def reach(self, device: int, boxes: messages.Sources, runs: Iterable[tuple[int, int]]) -> None:
+        """Have a worker open the memory of the peers that it will copy these runs of blocks from.
+
+        Raises:
+            WorkerLostError: the worker is or gets lost.
+            SwitchError: it cannot open it.
+        """
+        await self._in_slices(device, messages.Reach, (boxes, tuple(runs)))
+
     async def _in_slices(
-        self, device: int, kind: type[messages.Gain], what: tuple[tuple[Piece, ...], Runs]
+        self, device: int, kind: type[messages.Gain | messages.Reach], what: tuple[tuple[Any, ...], Runs]
     ) -> list[Slice]:
         slices: list[Slice] = []
         after: int | None = 0

@@ -47,7 +47,7 @@ _WARM_UP_TOKENS = (1, 2)
 _NICENESS = 10
 """Of threads that work beside the loop: steps of what runs come first."""
 _SLICE_S = 0.003
-"""How long a device that cannot do it beside its steps may keep one waiting to gain memory or give it back."""
+"""How long a device that cannot do it beside its steps may keep one waiting to gain memory, give it back or open a peer's."""
 _BESIDE_SLICE_S = 0.05
 """How long memory is gained or given back before it is asked whether to go on, where no step waits for it."""
 
@@ -157,6 +157,8 @@ class Worker:
         match order:
             case messages.Copy():
                 outcome = self._copy(order)
+            case messages.Reach(boxes, runs, after):
+                outcome = self._store.reach(boxes, runs, _SLICE_S, after)
             case messages.Drop():
                 self._drop(order)
             case messages.Gain():

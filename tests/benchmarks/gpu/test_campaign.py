@@ -164,10 +164,11 @@ def test_parts_are_run_in_their_order_and_a_case_is_planned_until_something_is_s
     assert sum(SHARES_S.values()) <= 9 * 60
 
 
-@rows(("commit", "kept"), [("a", ["walk", "logits"]), ("b", ["logits"])])
-def test_parts_of_an_earlier_call_stay_where_the_code_is_the_same(file, commit, kept):
+@rows(("kind", "kept"), [("H100", {"walk": "a", "logits": "b"}), ("L40S", {"logits": "b"})])
+def test_parts_of_an_earlier_call_stay_where_the_device_is_the_same_and_say_their_commit(file, kind, kept):
     ran(file, part("walk", WELL), benchmark="gpu", commit="a", kind="H100")
-    assert {*ran(file, part("logits", WELL), benchmark="gpu", commit=commit, kind="H100")} == {*kept}
+    now = ran(file, part("logits", WELL), benchmark="gpu", commit="b", kind=kind)
+    assert {name: each["commit"] for name, each in now.items()} == kept
 
 
 def test_a_file_that_cannot_be_written_is_refused_and_nothing_is_left_beside_one_that_can(file, tmp_path):

@@ -129,7 +129,7 @@ GPU_SETTINGS = EngineSettings(
 WAYS = ("GPU[0]:0-5", "GPU[0,1]:0-5", "GPU[0]:0-2 > GPU[1]:2-5", "GPU[2,3]:0-3 > GPU[1]:3-5")
 WALK = (1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3, 0)
 """From 0 over every ordered pair of these, once."""
-SPOKEN = 600
+SPOKEN = 250
 """Tokens of a stream: more than are said from when a target is up to the cut."""
 
 

@@ -10,10 +10,13 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
-THERE = "torch triton numpy msgspec safetensors tokenizers transformers jinja2 cuda-bindings pytest hypothesis rich typer httpx"
+THERE = """
+torch triton numpy msgspec safetensors tokenizers transformers jinja2 cuda-bindings pytest pytest-asyncio hypothesis rich typer
+httpx
+"""
 NEVER = """
 fastapi jsonschema langchain_core langchain_openai openai pydantic pydantic_core pydantic_settings
-pytest_asyncio pytest_timeout rapidfuzz sqlalchemy starlette xdist
+pytest_timeout rapidfuzz sqlalchemy starlette xdist
 """
 """Whatever the others need."""
 

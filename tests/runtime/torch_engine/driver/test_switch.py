@@ -37,7 +37,9 @@ class ScriptedHost:
         self.shape = SimpleNamespace(piece_slot_bytes=8)
         self.num_running, self.is_held = 0, False
         self.active = self.ranks(now)
-        self.workers = SimpleNamespace(hello=lambda device: Hello(KvHandle(str(device))), order=self.order)
+        self.workers = SimpleNamespace(
+            hello=lambda device: Hello(KvHandle(str(device))), order=self.order, reach=nothing
+        )
         self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing, gain=nothing, warm=self.warm)
         self.standby = SimpleNamespace(give_way=nothing)
         self.asked: list[str] = []
