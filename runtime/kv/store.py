@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from runtime.errors import TopologyError
 from runtime.footprint import Piece, Transfer, refuse_divided_stacks
-from runtime.kv.pages import apart, holes, stacked
+from runtime.kv.pages import apart, holes, parts_of_blocks, stacked
 from runtime.models import Topology
 
 _STRIDE = 1 << 20
@@ -124,6 +124,8 @@ class KvStore:
         """``[2, stacks, KV heads, blocks, layers of a stack, block size, head dim]``."""
         self._slots = _slots_view(self._map, shape)
         self._peers: dict[str, NDArray[Any]] = {}
+        self.holes = np.zeros(shape.num_blocks, np.bool_)
+        """Blocks that were given back, until they are written: whoever reads them takes their memory again."""
 
     @property
     def handle(self) -> KvHandle:
@@ -150,20 +152,13 @@ class KvStore:
             if len(scattered):
                 self._copy_scattered(box, source, scattered)
             copied += len(box.pieces) * tokens * self.shape.piece_slot_bytes
+        self.holes[parts_of_blocks(runs, self.shape.block_size)[:, 0]] = False
         return copied
 
-    def reach(
-        self,
-        boxes: Sequence[tuple[Transfer, KvHandle]],
-        _runs: Sequence[tuple[int, int]],
-        _seconds: float,
-        _after: int = 0,
-    ) -> Slice:
-        """Map the memory of the peers that boxes come from: all of it at once."""
-        began = time.perf_counter()
-        for _, handle in boxes:
-            self._peer(handle)
-        return Slice(None, 0, time.perf_counter() - began)
+    def avoid(self, runs: Sequence[tuple[int, int]]) -> None:
+        """Note that these runs of blocks are about to be given back; not where all of a piece goes."""
+        for first, end in runs:
+            self.holes[first:end] |= end - first < self.shape.num_blocks
 
     def _copy_scattered(self, box: Transfer, source: NDArray[Any], slots: NDArray[np.int64]) -> None:
         """One gather and one scatter per stack, head and half: numpy is slower with all of them in one."""

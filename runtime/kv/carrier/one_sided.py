@@ -19,7 +19,7 @@ from typing import Any
 from runtime.errors import Reason, SwitchError
 from runtime.kv.carrier.layout import Memory
 
-_BUSY_S, _IDLE_S = 0.0002, 0.005
+_BUSY_S, _IDLE_S = 0.0002, 0.02
 """Between two turns of an owner: a small read takes as long over TCP; one turn fills the network's buffers for a large one."""
 _LINGER_S = 0.5
 """How long an owner is busy after it expected or heard of a read."""

@@ -166,6 +166,8 @@ class Switch(Syncing):
         pieces = {device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()}
         await self._capacity.warm(pieces, blocks)
         self._sync.warmed(blocks)
+        if not self._parts.workers.gains:
+            return  # one mapping reaches all
         workers, held = self._parts.workers, runs(blocks, blocks)
         try:
             await asyncio.gather(*(workers.reach(to, self._sources(some), held) for to, some in self._boxes.items()))

@@ -31,14 +31,16 @@ class Decodes:
     A *row* is one block of one KV head; rows lie in the order in which they are read.
     """
 
-    def __init__(self, spans: Sequence[Span], block_size: int, kv_heads: int) -> None:
-        """``spans`` have one token each."""
+    def __init__(
+        self, spans: Sequence[Span], block_size: int, kv_heads: int, holes: NDArray[np.bool_] | None = None
+    ) -> None:
+        """``spans`` have one token each; what is in ``holes`` is not read over (``KvStore.holes``)."""
         self._count, self._kv_heads = len(spans), kv_heads
         last = np.array([span.start for span in spans])
         used = last // block_size + 1
         ids = [span.table[:number] for span, number in zip(spans, used.tolist(), strict=True)]
         blocks = np.fromiter(itertools.chain.from_iterable(ids), np.int64, used.sum())
-        self._stretches, self._gathered, rows = _reading(blocks, kv_heads)
+        self._stretches, self._gathered, rows = _reading(blocks, kv_heads, holes)
         self._sizes = [
             *(stop - start for start, stop in self._stretches for _ in range(kv_heads)),
             *(len(chunk) * kv_heads for chunk in self._gathered),
@@ -88,7 +90,9 @@ class Decodes:
         return F.embedding_bag(self._rows, rows, self._offsets, mode="sum")
 
 
-def _reading(blocks: Ids, kv_heads: int) -> tuple[list[tuple[int, int]], list[torch.Tensor], Ids]:
+def _reading(
+    blocks: Ids, kv_heads: int, holes: NDArray[np.bool_] | None = None
+) -> tuple[list[tuple[int, int]], list[torch.Tensor], Ids]:
     """What a step reads: stretches of the pool, blocks to gather, and each block's rows.
 
     Rows are ``[KV heads, blocks]``.
@@ -98,8 +102,13 @@ def _reading(blocks: Ids, kv_heads: int) -> tuple[list[tuple[int, int]], list[to
     order, heads = _order(blocks), np.arange(kv_heads)[:, None]
     rows = np.empty((kv_heads, len(blocks)), dtype=np.int64)
     stretches, loose, row = [], [], 0
-    steps = np.diff(blocks[order])
-    for members in np.split(order, np.flatnonzero((steps > GAP) | (steps <= 0)) + 1):
+    ascending = blocks[order]
+    steps = np.diff(ascending)
+    is_apart = (steps > GAP) | (steps <= 0)
+    if holes is not None and holes.any():
+        upto = np.cumsum(holes)
+        is_apart |= upto[ascending[1:] - 1] > upto[ascending[:-1]]
+    for members in np.split(order, np.flatnonzero(is_apart) + 1):
         start, stop = int(blocks[members[0]]), int(blocks[members[-1]]) + 1
         if len(members) < max(_SHORT, (stop - start) // 2):
             loose.append(members)
@@ -149,7 +158,9 @@ class _Prefill:
 class Attention:
     """One step over a cache (see ``KvShape``), of which this rank has ``heads``."""
 
-    def __init__(self, cache: torch.Tensor, heads: slice, spans: Sequence[Span]) -> None:
+    def __init__(
+        self, cache: torch.Tensor, heads: slice, spans: Sequence[Span], holes: NDArray[np.bool_] | None = None
+    ) -> None:
         self._cache, self._heads = cache, heads
         self._stack, self._block_size = cache.shape[4:6]
         counts = np.array([span.count for span in spans])
@@ -159,13 +170,15 @@ class Attention:
         self.positions = torch.from_numpy(positions)
         """``[tokens]``"""
         blocks = blocks_of_tokens(spans, counts, positions // self._block_size)
+        if holes is not None:
+            holes[blocks] = False
         slots = torch.from_numpy(blocks * self._stack * self._block_size + positions % self._block_size)
         self._slots = [slots + layer * self._block_size for layer in range(self._stack)]
         singles = [(span, row) for span, row in zip(spans, firsts.tolist(), strict=True) if span.count == 1]
         self._decodes = None
         if singles:
             kv_heads = len(range(cache.shape[2])[heads])
-            self._decodes = Decodes([span for span, _ in singles], self._block_size, kv_heads)
+            self._decodes = Decodes([span for span, _ in singles], self._block_size, kv_heads, holes)
         self._rows = torch.tensor([row for _, row in singles])
         self._prefills = [
             self._prefill(span, row) for span, row in zip(spans, firsts.tolist(), strict=True) if span.count > 1

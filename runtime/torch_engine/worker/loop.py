@@ -22,6 +22,7 @@ import torch
 
 from runtime.errors import EngineStartError, Reason, SwitchError
 from runtime.footprint import Piece
+from runtime.kv.chunks import ChunkedStore
 from runtime.kv.memory import MemoryFaultError
 from runtime.kv.store import KvStore, Slice
 from runtime.models import LayerRange
@@ -133,6 +134,8 @@ class Worker:
                 self._loading.add(order.generation)
                 threading.Thread(target=self._load, args=(order,), daemon=True).start()
             case wire.Call(number, messages.Gain() as change) if isinstance(self._store, KvStore):
+                if isinstance(change, messages.GiveBack):
+                    self._store.avoid(change.runs)  # now: the steps that come next run beside it
                 self._beside = threading.Thread(
                     target=self._change_beside, args=(number, change, self._beside), daemon=True
                 )
@@ -157,7 +160,7 @@ class Worker:
         match order:
             case messages.Copy():
                 outcome = self._copy(order)
-            case messages.Reach(boxes, runs, after):
+            case messages.Reach(boxes, runs, after) if isinstance(self._store, ChunkedStore):
                 outcome = self._store.reach(boxes, runs, _SLICE_S, after)
             case messages.Drop():
                 self._drop(order)

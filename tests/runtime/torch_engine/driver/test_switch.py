@@ -37,9 +37,7 @@ class ScriptedHost:
         self.shape = SimpleNamespace(piece_slot_bytes=8)
         self.num_running, self.is_held = 0, False
         self.active = self.ranks(now)
-        self.workers = SimpleNamespace(
-            hello=lambda device: Hello(KvHandle(str(device))), order=self.order, reach=nothing
-        )
+        self.workers = SimpleNamespace(hello=lambda device: Hello(KvHandle(str(device))), order=self.order, gains=False)
         self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing, gain=nothing, warm=self.warm)
         self.standby = SimpleNamespace(give_way=nothing)
         self.asked: list[str] = []

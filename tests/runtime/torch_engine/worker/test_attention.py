@@ -1,11 +1,15 @@
 """Paged attention equals dense attention, whatever the tables, chunks and neighbours."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.footprint import Piece
+from runtime.kv.store import KvShape, KvStore
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker.attention import Attention, Decodes, _reading
 from tests.rows import rows
@@ -154,6 +158,26 @@ def test_blocks_that_lie_thin_are_gathered_rather_than_read_with_all_between():
     stretches, gathered, _ = _reading(thin, 1)
     assert stretches == []
     assert torch.cat(gathered).tolist() == thin.tolist()
+
+
+def test_blocks_that_were_given_back_are_not_read_over_and_their_memory_stays_away():
+    store = KvStore(KvShape(1, 1, 64, 16, 64, torch.float32))  # a page for each block
+    store.cache.fill_(1.0)
+    table, given_back = tuple(range(0, 64, 2)), [(9, 10)]
+    attend = partial(Attention, store.cache, slice(None), [Span(32 * 16 - 1, 1, table)])
+    q, k, v = torch.randn(3, 1, 1, 64)
+    want = attend()(0, q, k, v)
+    store.avoid(given_back)
+    store.give_back([Piece(0, 0)], given_back, seconds=60)
+    held = store.held_bytes
+    torch.testing.assert_close(attend(store.holes)(0, q, k, v), want)
+    assert store.held_bytes == held
+    attend()(0, q, k, v)
+    assert store.held_bytes > held, "as it would have been"
+    Attention(store.cache, slice(None), [Span(0, 1, (9,))], store.holes)
+    assert not store.holes.any(), "what is written is no hole"
+    store.avoid([(0, 64)])
+    assert not store.holes.any(), "a piece that goes makes none in others"
 
 
 def test_no_temporary_of_a_decode_grows_with_the_context_times_the_width():
