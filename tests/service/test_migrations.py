@@ -165,7 +165,7 @@ def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
 @pytest.mark.parametrize(
     "age",
     [
-        "new",
+        pytest.param("new", marks=pytest.mark.exhaustive),
         "last",
         pytest.param("first", marks=pytest.mark.exhaustive),
         pytest.param("0003", marks=pytest.mark.exhaustive),

@@ -70,7 +70,7 @@ def test_what_a_plan_leaves_out_is_named(deployment: Deployment, text: str, reas
     assert [one.reason for one in planned(deployment, text).left_out] == reasons
 
 
-@rows("text", ["throughput first", "throughput over cost", "throughput > cost", "吞吐优先", "吞吐比成本重要"])
+@rows("text", ["throughput first", "throughput > cost", "吞吐优先"])
 def test_every_form_of_a_priority_weighs_alike(deployment: Deployment, text: str) -> None:
     plan = planned(deployment, text)
     assert plan.target == planned(deployment, "throughput over cost").target

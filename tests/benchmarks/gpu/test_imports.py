@@ -34,7 +34,7 @@ def test_every_module_of_the_campaign_can_be_imported_on_a_bare_machine(bare):
 
 
 def test_the_environment_of_these_tests_is_as_bare_as_it_says(bare):
-    names = ("pydantic", "jsonschema", "rapidfuzz", "pytest_asyncio", "sqlalchemy")
+    names = ("pydantic", "jsonschema", "rapidfuzz", "pytest_timeout", "sqlalchemy")
     code = f"import pytest, yaml\nfrom importlib.util import find_spec\nprint(*map(find_spec, {names}))"
     done = run(code, bare)
     assert (done.stdout.split(), done.stderr) == (["None"] * 5, "")

@@ -113,6 +113,7 @@ def test_an_answer_that_vllm_held_to_the_schema_passes_the_schema_and_nothing_in
         assert (intent.translator.reason or "").startswith(f"{Failure.NOT_FOUND}: ")
 
 
+@pytest.mark.exhaustive
 def test_a_model_that_runs_on_is_cut_off_and_the_rules_answer_and_say_so(tmp_path, catalogue):
     with serving(write_checkpoint(tmp_path / "endless", terse=False), tmp_path) as settings:
         intent = translate(TEXT, catalogue, settings)

@@ -105,6 +105,7 @@ async def test_pools_and_switches_change_no_token_and_memory_follows_the_pieces(
         assert heard.compared
 
 
+@pytest.mark.exhaustive
 async def test_layers_that_are_streamed_take_their_memory_along(checkpoints, on_a_cpu):
     folder, ways = checkpoints["qwen3-tied"], ("CPU[0,1]:0-5", "CPU[0]:0-2 > CPU[1]:2-5")
     now, target = (parse_topology(text, cluster_of(), LAYERS, "fp32") for text in ways)

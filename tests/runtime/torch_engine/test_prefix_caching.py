@@ -84,7 +84,10 @@ async def asked(engine, without):
         yield asked
 
 
-@pytest.mark.parametrize("shape", ["1x1", "tp2", "pp2"])
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param("1x1", marks=pytest.mark.exhaustive), "tp2", pytest.param("pp2", marks=pytest.mark.exhaustive)],
+)
 async def test_the_same_prompt_again_computes_the_rest_and_says_the_same(asked, shape):
     await asked.be(shape)
     before = await asked.engine.stats()
@@ -130,7 +133,10 @@ async def test_requests_that_run_at_once_have_the_same_blocks_and_all_of_them_ha
         assert found.digests["a", part, piece] != found.digests["b", part, piece]
 
 
-@pytest.mark.parametrize(("now", "then"), [("1x1", "tp2"), ("tp2", "pp2"), ("pp2", "CPU[2]:0-3 > CPU[3]:3-8")])
+@pytest.mark.parametrize(
+    ("now", "then"),
+    [("1x1", "tp2"), pytest.param("tp2", "pp2", marks=pytest.mark.exhaustive), ("pp2", "CPU[2]:0-3 > CPU[3]:3-8")],
+)
 async def test_a_hit_during_a_sync_is_copied_as_if_it_had_been_computed(asked, now, then):
     await asked.be(now)
     before_hits, long, uncached = await asked.hits(), asked.long, await asked.uncached(asked.long)

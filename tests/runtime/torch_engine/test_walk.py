@@ -201,6 +201,7 @@ async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
             assert refused.value.reason is Reason.UNSUPPORTED
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 async def test_ranks_that_share_no_memory_go_every_way_and_say_what_those_say_that_do(
     checkpoints, cluster, engine, reference

@@ -128,6 +128,7 @@ async def test_layers_are_streamed_and_no_byte_logprob_or_token_changes(ears, un
     all_same(ears.tokens, unswitched)
 
 
+@pytest.mark.exhaustive
 async def test_halves_of_layers_are_streamed_and_no_byte_logprob_or_token_changes(checkpoint, unswitched):
     cluster = tight(checkpoint, HALVES)
     async with started(checkpoint, HALVES[0], cluster, CACHING) as engine, hearing(engine) as ears:
