@@ -124,7 +124,7 @@ class KvStore:
         """``[2, stacks, KV heads, blocks, layers of a stack, block size, head dim]``."""
         self._slots = _slots_view(self._map, shape)
         self._peers: dict[str, NDArray[Any]] = {}
-        self.holes = np.zeros(shape.num_blocks, np.bool_)
+        self.is_hole = np.zeros(shape.num_blocks, np.bool_)
         """Blocks that were given back, until they are written: whoever reads them takes their memory again."""
 
     @property
@@ -152,13 +152,13 @@ class KvStore:
             if len(scattered):
                 self._copy_scattered(box, source, scattered)
             copied += len(box.pieces) * tokens * self.shape.piece_slot_bytes
-        self.holes[parts_of_blocks(runs, self.shape.block_size)[:, 0]] = False
+        self.is_hole[parts_of_blocks(runs, self.shape.block_size)[:, 0]] = False
         return copied
 
     def avoid(self, runs: Sequence[tuple[int, int]]) -> None:
         """Note that these runs of blocks are about to be given back; not where all of a piece goes."""
         for first, end in runs:
-            self.holes[first:end] |= end - first < self.shape.num_blocks
+            self.is_hole[first:end] |= end - first < self.shape.num_blocks
 
     def _copy_scattered(self, box: Transfer, source: NDArray[Any], slots: NDArray[np.int64]) -> None:
         """One gather and one scatter per stack, head and half: numpy is slower with all of them in one."""

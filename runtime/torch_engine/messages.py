@@ -341,15 +341,11 @@ class Copied(msgspec.Struct, frozen=True):
     """Of its device's time; see ``Place.clock_s``."""
 
 
-Sources = tuple[tuple[Transfer, KvHandle], ...]
-"""Boxes and the memory of the peers that they are copied from."""
-
-
 class Copy(wire.Command, frozen=True):
     """Copy slots from peers."""
 
     ANSWER: ClassVar[Any] = Copied
-    boxes: Sources
+    boxes: tuple[tuple[Transfer, KvHandle], ...]
     runs: NDArray[np.int64]
     """``[runs, 2]``: first slot and the one after the last."""
 
@@ -358,7 +354,7 @@ class Reach(wire.Command, frozen=True):
     """Open the memory of peers that copies of these runs of blocks will read, for one slice between steps."""
 
     ANSWER: ClassVar[Any] = Slice
-    boxes: Sources
+    boxes: tuple[tuple[Transfer, KvHandle], ...]
     runs: tuple[tuple[int, int], ...]
     after: int
     """Where to go on: the ``rest`` of the slice before."""

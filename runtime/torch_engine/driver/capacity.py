@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from runtime import footprint
 from runtime.errors import Reason, SwitchError
-from runtime.footprint import Piece
+from runtime.footprint import Piece, Transfer
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology, uniform
@@ -171,6 +171,22 @@ class Capacity:
         async with self._turn:
             held = {*blocks} - self._pool.retired
             await self._gain_pieces(pieces, runs(held, held))
+
+    async def reach(self, boxes: Mapping[int, Collection[Transfer]], blocks: Collection[int]) -> None:
+        """Have the memory of peers open that a switch will copy these blocks from, by target device.
+
+        None is given back meanwhile: what is freed while a peer has it open, or opens it again, is undefined.
+
+        Raises:
+            SwitchError: a worker is lost.
+        """
+        async with self._turn:
+            held = {*blocks} - self._pool.retired
+            orders = (self._parts.workers.reach(to, some, runs(held, held)) for to, some in boxes.items())
+            try:
+                await asyncio.gather(*orders)
+            except WorkerLostError as error:
+                raise SwitchError(Reason.RANK_LOST, str(error)) from error
 
     async def _gain(self, ranks: Ranks, blocks: list[tuple[int, int]], layers: LayerRange | None = None) -> None:
         wanted = {

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Iterator
 from runtime.engine import Cut, Lag
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer, transfer
-from runtime.kv.pages import runs
 from runtime.models import CutTimings, LayerRange
 from runtime.process.messages import Fatal
 from runtime.sync.patch import Integers
@@ -21,7 +20,7 @@ from runtime.torch_engine.driver.capacity import Capacity
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.syncing import Syncing, uncollected
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
-from runtime.torch_engine.messages import Copied, Copy, Exchange, Sources
+from runtime.torch_engine.messages import Copied, Copy, Exchange
 
 _UNREAD_S = 0.01
 """After a machine that stood still an answer may have come in time and not been read."""
@@ -166,13 +165,8 @@ class Switch(Syncing):
         pieces = {device: {piece for box in boxes for piece in box.pieces} for device, boxes in self._boxes.items()}
         await self._capacity.warm(pieces, blocks)
         self._sync.warmed(blocks)
-        if not self._parts.workers.gains:
-            return  # one mapping reaches all
-        workers, held = self._parts.workers, runs(blocks, blocks)
-        try:
-            await asyncio.gather(*(workers.reach(to, self._sources(some), held) for to, some in self._boxes.items()))
-        except WorkerLostError as error:
-            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        if self._parts.workers.gains:  # elsewhere one mapping reaches all
+            await self._capacity.reach(self._boxes, blocks)
 
     def _go_on(self) -> None:
         """The cut is given up: requests run on the source as before."""
@@ -235,11 +229,9 @@ class Switch(Syncing):
         return slots, max((copied.seconds for copied in done), default=0.0)
 
     async def _copy_to(self, device: int, boxes: list[Transfer], runs: Integers) -> Copied:
-        copied: Copied = await self._parts.workers.order(device, Copy(self._sources(boxes), runs))
+        workers = self._parts.workers
+        copied: Copied = await workers.order(device, Copy(workers.sources(boxes), runs))
         return copied
-
-    def _sources(self, boxes: list[Transfer]) -> Sources:
-        return tuple((box, self._parts.workers.hello(box.source).handle) for box in boxes)
 
 
 class StreamingSwitch(Switch):

@@ -10,8 +10,8 @@ import msgspec
 
 from runtime.engine import SamplingParams
 from runtime.errors import Reason, SwitchError
-from runtime.footprint import Piece, owned
-from runtime.kv.store import KvShape, Slice
+from runtime.footprint import Piece, Transfer, owned
+from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.models import LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.process.channel import encode
@@ -194,14 +194,22 @@ class Workers:
         ]
         await asyncio.gather(*orders)
 
-    async def reach(self, device: int, boxes: messages.Sources, runs: Iterable[tuple[int, int]]) -> None:
+    async def reach(self, device: int, boxes: Iterable[Transfer], runs: Iterable[tuple[int, int]]) -> None:
         """Have a worker open the memory of the peers that it will copy these runs of blocks from.
 
         Raises:
-            WorkerLostError: the worker is or gets lost.
+            WorkerLostError: a worker is or gets lost.
             SwitchError: it cannot open it.
         """
-        await self._in_slices(device, messages.Reach, (boxes, tuple(runs)))
+        await self._in_slices(device, messages.Reach, (self.sources(boxes), tuple(runs)))
+
+    def sources(self, boxes: Iterable[Transfer]) -> tuple[tuple[Transfer, KvHandle], ...]:
+        """Each box with the memory that it comes from.
+
+        Raises:
+            WorkerLostError: whose it was is gone.
+        """
+        return tuple((box, self.hello(box.source).handle) for box in boxes)
 
     async def _in_slices(
         self, device: int, kind: type[messages.Gain | messages.Reach], what: tuple[tuple[Any, ...], Runs]

@@ -32,15 +32,15 @@ class Decodes:
     """
 
     def __init__(
-        self, spans: Sequence[Span], block_size: int, kv_heads: int, holes: NDArray[np.bool_] | None = None
+        self, spans: Sequence[Span], block_size: int, kv_heads: int, is_hole: NDArray[np.bool_] | None = None
     ) -> None:
-        """``spans`` have one token each; what is in ``holes`` is not read over (``KvStore.holes``)."""
+        """``spans`` have one token each; blocks that ``is_hole`` marks are not read over (see ``KvStore``)."""
         self._count, self._kv_heads = len(spans), kv_heads
         last = np.array([span.start for span in spans])
         used = last // block_size + 1
         ids = [span.table[:number] for span, number in zip(spans, used.tolist(), strict=True)]
         blocks = np.fromiter(itertools.chain.from_iterable(ids), np.int64, used.sum())
-        self._stretches, self._gathered, rows = _reading(blocks, kv_heads, holes)
+        self._stretches, self._gathered, rows = _reading(blocks, kv_heads, is_hole)
         self._sizes = [
             *(stop - start for start, stop in self._stretches for _ in range(kv_heads)),
             *(len(chunk) * kv_heads for chunk in self._gathered),
@@ -91,7 +91,7 @@ class Decodes:
 
 
 def _reading(
-    blocks: Ids, kv_heads: int, holes: NDArray[np.bool_] | None = None
+    blocks: Ids, kv_heads: int, is_hole: NDArray[np.bool_] | None = None
 ) -> tuple[list[tuple[int, int]], list[torch.Tensor], Ids]:
     """What a step reads: stretches of the pool, blocks to gather, and each block's rows.
 
@@ -105,8 +105,8 @@ def _reading(
     ascending = blocks[order]
     steps = np.diff(ascending)
     is_apart = (steps > GAP) | (steps <= 0)
-    if holes is not None and holes.any():
-        upto = np.cumsum(holes)
+    if is_hole is not None and is_hole.any():
+        upto = np.cumsum(is_hole)
         is_apart |= upto[ascending[1:] - 1] > upto[ascending[:-1]]
     for members in np.split(order, np.flatnonzero(is_apart) + 1):
         start, stop = int(blocks[members[0]]), int(blocks[members[-1]]) + 1
@@ -159,7 +159,7 @@ class Attention:
     """One step over a cache (see ``KvShape``), of which this rank has ``heads``."""
 
     def __init__(
-        self, cache: torch.Tensor, heads: slice, spans: Sequence[Span], holes: NDArray[np.bool_] | None = None
+        self, cache: torch.Tensor, heads: slice, spans: Sequence[Span], is_hole: NDArray[np.bool_] | None = None
     ) -> None:
         self._cache, self._heads = cache, heads
         self._stack, self._block_size = cache.shape[4:6]
@@ -170,15 +170,15 @@ class Attention:
         self.positions = torch.from_numpy(positions)
         """``[tokens]``"""
         blocks = blocks_of_tokens(spans, counts, positions // self._block_size)
-        if holes is not None:
-            holes[blocks] = False
+        if is_hole is not None:
+            is_hole[blocks] = False
         slots = torch.from_numpy(blocks * self._stack * self._block_size + positions % self._block_size)
         self._slots = [slots + layer * self._block_size for layer in range(self._stack)]
         singles = [(span, row) for span, row in zip(spans, firsts.tolist(), strict=True) if span.count == 1]
         self._decodes = None
         if singles:
             kv_heads = len(range(cache.shape[2])[heads])
-            self._decodes = Decodes([span for span, _ in singles], self._block_size, kv_heads, holes)
+            self._decodes = Decodes([span for span, _ in singles], self._block_size, kv_heads, is_hole)
         self._rows = torch.tensor([row for _, row in singles])
         self._prefills = [
             self._prefill(span, row) for span, row in zip(spans, firsts.tolist(), strict=True) if span.count > 1

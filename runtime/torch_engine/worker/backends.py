@@ -31,7 +31,7 @@ class Backend:
     def attention(self, heads: slice, spans: Sequence[Span]) -> StepAttention:
         """Of one step, over this rank's KV heads."""
         if isinstance(self.store, KvStore):
-            return Attention(self.store.cache, heads, spans, self.store.holes)
+            return Attention(self.store.cache, heads, spans, self.store.is_hole)
         from runtime.torch_engine.worker.chunked_attention import ChunkedAttention
 
         return ChunkedAttention(self.store, heads, spans)

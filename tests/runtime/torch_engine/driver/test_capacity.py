@@ -53,6 +53,9 @@ class SlowCrew:
         if self.lost & {*wanted}:
             raise WorkerLostError(*self.lost)
 
+    async def reach(self, device: int, _: Any, runs: Runs) -> None:
+        await self.gain({device: []}, runs)
+
     async def begun(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Something that waits for an answer."""
         self.may_answer.clear()
@@ -153,11 +156,29 @@ async def test_nothing_is_punched_out_while_memory_is_warmed_and_what_retired_is
     driver.pool.resize(14)  # 14 and 15 retire
     warming = await driver.workers.begun(capacity.warm(wanted, [9, 12, 13, 14]))
     giving = asyncio.create_task(capacity.give_back())
-    await asyncio.sleep(0)
+    for _ in range(10):  # turns of the loop: enough for its first order
+        await asyncio.sleep(0)
     assert (driver.workers.gained, driver.workers.asked) == ([(wanted, [(9, 10), (12, 14)])], [])
     driver.workers.may_answer.set()
     await asyncio.gather(warming, giving)
     assert driver.workers.punched() == [[(14, 16)]] * 2
+
+
+async def test_nothing_is_given_back_while_peers_open_what_they_will_copy_and_what_retired_is_not_opened(driver):
+    """What a device frees while a peer has it open is undefined."""
+    capacity = Capacity(driver, driver.scheduler)
+    driver.pool.resize(14)
+    reaching = await driver.workers.begun(capacity.reach({1: ()}, [9, 12, 13, 14]))
+    giving = asyncio.create_task(capacity.give_back())
+    for _ in range(10):  # turns of the loop: enough for its first order
+        await asyncio.sleep(0)
+    assert (driver.workers.gained, driver.workers.asked) == ([({1: []}, [(9, 10), (12, 14)])], [])
+    driver.workers.may_answer.set()
+    await asyncio.gather(reaching, giving)
+    assert driver.workers.punched() == [[(14, 16)]] * 2
+    driver.workers.lost.add(1)
+    with pytest.raises(SwitchError, match="device 1"):
+        await capacity.reach({1: ()}, [3])
 
 
 async def test_nothing_to_warm_and_memory_that_is_there_are_no_order(driver):

@@ -9,19 +9,24 @@ from typing import Any
 import pytest
 
 from runtime.errors import Reason, SwitchError
-from runtime.footprint import Piece
+from runtime.footprint import Piece, Transfer
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvHandle
 from runtime.models import Cluster
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver.switch import Switch
-from runtime.torch_engine.messages import Copied, Copy, Hello
+from runtime.torch_engine.messages import Copied, Copy
 from runtime.torch_engine.models import EngineSettings
 from tests.rows import rows
 from tests.runtime.torch_engine.ears import MODEL
 
 SIZE = 4
 SETTINGS = EngineSettings(block_size=SIZE, copy_slice_bytes=1)
+
+
+def sources_of(boxes: list[Transfer]) -> tuple[tuple[Transfer, KvHandle], ...]:
+    """Each worker's memory is a path with its device's number."""
+    return tuple((box, KvHandle(str(box.source))) for box in boxes)
 
 
 async def nothing(*_: Any) -> None:
@@ -37,7 +42,7 @@ class ScriptedHost:
         self.shape = SimpleNamespace(piece_slot_bytes=8)
         self.num_running, self.is_held = 0, False
         self.active = self.ranks(now)
-        self.workers = SimpleNamespace(hello=lambda device: Hello(KvHandle(str(device))), order=self.order, gains=False)
+        self.workers = SimpleNamespace(sources=sources_of, order=self.order, gains=False)
         self.capacity = SimpleNamespace(beside=lambda _: {}, give_back=nothing, gain=nothing, warm=self.warm)
         self.standby = SimpleNamespace(give_way=nothing)
         self.asked: list[str] = []

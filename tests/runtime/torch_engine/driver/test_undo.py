@@ -15,7 +15,7 @@ from runtime.notation import parse_topology
 from runtime.process.messages import Fatal
 from runtime.sync.stream import KvSize, plan
 from runtime.torch_engine.driver.switch import StreamingSwitch
-from runtime.torch_engine.messages import Copied, Copy, Hello
+from runtime.torch_engine.messages import Copied, Copy
 from runtime.torch_engine.models import EngineSettings
 from tests.rows import rows
 from tests.runtime.torch_engine.ears import MODEL
@@ -62,8 +62,8 @@ class Books:
     async def nothing(self, *_: Any) -> None:
         """What is beside the point."""
 
-    def hello(self, device: int) -> Hello:
-        return Hello(KvHandle(str(device)))
+    def sources(self, boxes: Any) -> Any:
+        return tuple((box, KvHandle(str(box.source))) for box in boxes)
 
     def ask(self) -> None:
         self.asked += 1

@@ -170,14 +170,14 @@ def test_blocks_that_were_given_back_are_not_read_over_and_their_memory_stays_aw
     store.avoid(given_back)
     store.give_back([Piece(0, 0)], given_back, seconds=60)
     held = store.held_bytes
-    torch.testing.assert_close(attend(store.holes)(0, q, k, v), want)
+    torch.testing.assert_close(attend(store.is_hole)(0, q, k, v), want)
     assert store.held_bytes == held
     attend()(0, q, k, v)
     assert store.held_bytes > held, "as it would have been"
-    Attention(store.cache, slice(None), [Span(0, 1, (9,))], store.holes)
-    assert not store.holes.any(), "what is written is no hole"
+    Attention(store.cache, slice(None), [Span(0, 1, (9,))], store.is_hole)
+    assert not store.is_hole.any(), "what is written is no hole"
     store.avoid([(0, 64)])
-    assert not store.holes.any(), "a piece that goes makes none in others"
+    assert not store.is_hole.any(), "a piece that goes makes none in others"
 
 
 def test_no_temporary_of_a_decode_grows_with_the_context_times_the_width():
