@@ -1,4 +1,4 @@
-"""Parts one after the other, each a process of its own: what one has found stays when it, or the next, breaks or hangs.
+"""Parts one after the other, each a process of its own: what one found stays when one breaks or hangs.
 
 A part says rows on its stdout (``benchmarks.gpu.rows``); each is in the file as soon as it is said. A part may use its share of
 what is left of the time, and what it does not use the later ones have.
@@ -240,7 +240,7 @@ def share_of(left_s: float, parts: Sequence[Part]) -> float:
 
 
 def end_session(session: int) -> None:
-    """Kill every process of a session and wait until they are gone, and with them what they had of the device."""
+    """Kill every process of a session; wait until they and what they had of the device are gone."""
     until_s = time.monotonic() + ENDING_S
     while (left := list(members(session))) and time.monotonic() < until_s:
         for pid in left:
@@ -273,7 +273,7 @@ def lines_of(words: IO[str]) -> list[str]:
 
 
 def earlier_parts(file: Path, document: Document) -> Document:
-    """Parts that an earlier call left in the file, by name: of a device of the same kind. Each says its commit."""
+    """Parts that an earlier call left in the file, by name, of any commit; of a device of the same kind."""
     try:
         before = json.loads(file.read_text(encoding="utf-8"))
         alike = all(before[name] == document[name] for name in ("benchmark", "kind"))

@@ -13,8 +13,8 @@ class Pace:
     """Keeps copying to its share of the time, in slices as large as the time that went by allows.
 
     A worker that also serves copies between two steps only: with slices of a fixed size the length of a step, not the
-    share, would bound the rate. Nor does a slice take as long as its bytes where each costs as much as many bytes (the start
-    of a kernel; a turn on a GPU that others use): slices double as long as that copies more in the same time.
+    share, would bound the rate. And where each slice costs a millisecond however small it is (on a GPU), small ones never keep
+    up: slices double as long as that copies more in the same time.
     """
 
     def __init__(self, share: float, least: int) -> None:
