@@ -5,6 +5,7 @@ two of one process. Exits with 2 where there is no such device.
 """
 
 import argparse
+import math
 import multiprocessing
 import statistics
 import sys
@@ -152,7 +153,7 @@ def on_gpu(shape: KvShape) -> Iterator[Peers]:
     try:
         handle: KvHandle = ours.recv()
         yield Peers(target, handle, digest, plain_bytes_s())
-        target.forget_peers()
+        target.forget_peers(math.inf)
     except EOFError:
         raise EngineStartError("the process that held the KV to copy ended; see what it said") from None
     finally:

@@ -158,11 +158,11 @@ class ChunkedStore:
             CHUNK_BLOCKS=self.chunk_blocks, WORDS=self.shape.half_slot_bytes // 4, TILE=_TILE_WORDS,
         )  # fmt: skip
 
-    def forget_peers(self) -> None:
-        """Close the memory of peers."""
-        peers, self._peers = self._peers, {}
-        for peer in peers.values():
-            peer.close()
+    def forget_peers(self, seconds: float) -> Slice:
+        """Close the memory of peers, for about ``seconds``; go on until there is no ``rest``."""
+        began = time.perf_counter()
+        self._peers = {path: peer for path, peer in self._peers.items() if not peer.close_some(began + seconds)}
+        return Slice(0 if self._peers else None, 0, time.perf_counter() - began)
 
     def wait(self) -> None:
         """Return when the device has done all it was asked."""
@@ -275,10 +275,14 @@ class _Peer:
             self._table.copy_(torch.from_numpy(self._addresses))
         return self._table
 
-    def close(self) -> None:
-        """Close all that was opened."""
-        for address in self._addresses[self._addresses != 0].tolist():
-            self._memory.close(address)
+    def close_some(self, until_s: float) -> bool:
+        """Close what was opened, one chunk at least, until then; whether all is closed."""
+        for place in map(tuple, np.argwhere(self._addresses)):
+            self._memory.close(int(self._addresses[place]))
+            self._addresses[place] = self._serials[place] = 0
+            if time.perf_counter() >= until_s:
+                break
+        return not self._addresses.any()
 
 
 def _directory(memory: mmap.mmap, dims: tuple[int, int, int]) -> NDArray[Any]:

@@ -396,7 +396,11 @@ class GiveBack(Gain, frozen=True):
 
 
 class Forget(wire.Command, frozen=True):
-    """Close the memory of peers; they open it again for the next copy."""
+    """Close the memory of peers, for one slice; the next copy opens it again."""
+
+    ANSWER: ClassVar[Any] = Slice
+    after: int
+    """0: what is closed already is not looked at."""
 
 
 class Ping(wire.Command, frozen=True):

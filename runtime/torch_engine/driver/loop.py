@@ -133,7 +133,7 @@ class TorchDriver:
     async def probe(self, ranks: Ranks) -> None:
         """Run one token through every rank of a topology; each by itself where it could block what serves.
 
-        On GPUs it is as large as a step of what runs: kernels are loaded, and memory is taken, by the size of a step.
+        On GPUs, as many as what runs has in a step, and a prompt with them: kernels are loaded, and memory is taken, by that.
 
         Raises:
             SwitchError: it does not come back.
@@ -141,11 +141,15 @@ class TorchDriver:
         if ranks is not self.active and ranks.could_block(self.active):
             await ranks.warm_up(self.parts.workers)
             return
-        self._batch_id += 1
-        each = -(-self.num_running // ranks.topology.pp_size)
-        count = max(1, each) if self.parts.workers.gains else 1
-        self.parts.workers.broadcast(ranks.topology.devices, ranks.probe(self._batch_id, self._scratch, count))
-        await self._watch.probe(self._batch_id, ranks)
+        decodes, prompts = 1, [0]
+        if self.parts.workers.gains:
+            decodes = max(1, -(-self.num_running // ranks.topology.pp_size))
+            prompts.append(max(0, self.parts.settings.max_batch_tokens - decodes))
+        for prompt in prompts:
+            self._batch_id += 1
+            step = ranks.probe(self._batch_id, self._scratch, decodes, prompt)
+            self.parts.workers.broadcast(ranks.topology.devices, step)
+            await self._watch.probe(self._batch_id, ranks)
 
     def schedule(self) -> None:
         """Fill the pipeline with micro-batches; blocks that came free and shall retire do so beside."""

@@ -172,7 +172,7 @@ class Workers:
         what = tuple(sorted(pieces)), tuple(runs)
         if self.gains and all(what):
             await self._have_closed(device)
-        return await self._in_slices(device, messages.GiveBack, what)
+        return await self._in_slices(device, messages.GiveBack, *what)
 
     @property
     def gains(self) -> bool:
@@ -190,7 +190,7 @@ class Workers:
         """
         every = tuple(runs)
         orders = [
-            self._in_slices(device, messages.Gain, (tuple(sorted(pieces)), every)) for device, pieces in wanted.items()
+            self._in_slices(device, messages.Gain, tuple(sorted(pieces)), every) for device, pieces in wanted.items()
         ]
         await asyncio.gather(*orders)
 
@@ -201,7 +201,7 @@ class Workers:
             WorkerLostError: a worker is or gets lost.
             SwitchError: it cannot open it.
         """
-        await self._in_slices(device, messages.Reach, (self.sources(boxes), tuple(runs)))
+        await self._in_slices(device, messages.Reach, self.sources(boxes), tuple(runs))
 
     def sources(self, boxes: Iterable[Transfer]) -> tuple[tuple[Transfer, KvHandle], ...]:
         """Each box with the memory that it comes from.
@@ -211,9 +211,7 @@ class Workers:
         """
         return tuple((box, self.hello(box.source).handle) for box in boxes)
 
-    async def _in_slices(
-        self, device: int, kind: type[messages.Gain | messages.Reach], what: tuple[tuple[Any, ...], Runs]
-    ) -> list[Slice]:
+    async def _in_slices(self, device: int, kind: Callable[..., wire.Command], *what: Any) -> list[Slice]:
         slices: list[Slice] = []
         after: int | None = 0
         while after is not None:
@@ -225,7 +223,7 @@ class Workers:
     async def _have_closed(self, device: int) -> None:
         """No peer has this worker's memory open when this returns, nor opens again what nobody copies from."""
         others = [other for other in self._workers if other != device]
-        await asyncio.gather(*(self.order(other, messages.Forget()) for other in others), return_exceptions=True)
+        await asyncio.gather(*(self._in_slices(other, messages.Forget) for other in others), return_exceptions=True)
 
     def end(self) -> None:
         """Kill every worker and wait for it."""
@@ -392,10 +390,13 @@ class Ranks:
         if not self._loaded.done():
             self._loaded.set_exception(error)
 
-    def probe(self, batch_id: int, scratch_block: int, count: int) -> messages.Run:
-        """A step of ``count`` tokens through the whole group that touches no sequence's KV."""
-        spans, wish = (Span(0, 1, (scratch_block,)),) * count, SamplingTask(SamplingParams(max_tokens=1), 0)
-        return messages.Run(self.generation, batch_id, [0] * count, spans, list(range(count)), [wish] * count)
+    def probe(self, batch_id: int, scratch_block: int, decodes: int, prompt: int) -> messages.Run:
+        """A step of so many decodes and tokens of a prompt that touches no sequence's KV."""
+        spans, wish = (Span(0, 1, (scratch_block,)),) * decodes, SamplingTask(SamplingParams(max_tokens=1), 0)
+        if prompt:
+            spans += (Span(0, prompt, (scratch_block,) * prompt),)  # more of a table than it takes does no harm
+        tokens = [0] * (decodes + prompt)
+        return messages.Run(self.generation, batch_id, tokens, spans, list(range(decodes)), [wish] * decodes)
 
     def pieces(self, device: int) -> frozenset[Piece]:
         """KV pieces a device holds for this topology."""

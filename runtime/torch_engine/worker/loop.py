@@ -9,12 +9,13 @@ never want a device in two orders, as they would if each had a process (PipeLive
 
 import ctypes
 import gc
+import math
 import os
 import signal
 import socket
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -43,12 +44,14 @@ _KEPT_BYTES = 256 << 20
 """Freed memory that a worker keeps: else each step faults its temporaries in anew, a quarter of its time at 200 sequences."""
 _LARGEST_KEPT_BYTES = 32 << 20
 """Of one allocation; the most that glibc takes from its heap."""
-_WARM_UP_TOKENS = (1, 2)
-"""Of the sequences that a role warms up with: decodes and prompts have kernels of their own."""
+_WARM_UP = ((1, 2),)
+"""Tokens of each sequence of the steps that a role warms up with: decodes and prompts have kernels of their own."""
+_WARM_UP_ON_GPU = (*_WARM_UP, *((1 << power,) for power in range(2, 10)))
+"""A matrix product has kernels by the number of tokens: one that is loaded in a step holds it up for 20 ms and more."""
 _NICENESS = 10
 """Of threads that work beside the loop: steps of what runs come first."""
-_SLICE_S = 0.003
-"""How long a device that cannot do it beside its steps may keep one waiting to gain memory, give it back or open a peer's."""
+_SLICE_S, _SLICE_SHARE = 0.003, 0.2
+"""How long, and how much of the last step, a device may keep one waiting to gain memory, give it back or have a peer's."""
 _BESIDE_SLICE_S = 0.05
 """How long memory is gained or given back before it is asked whether to go on, where no step waits for it."""
 
@@ -113,6 +116,7 @@ class Worker:
         self._rendezvous = open_store(config.address) if config.address else None
         self._roles: dict[int, _Role] = {}
         self._loading: set[int] = set()
+        self._slice_s = _SLICE_S
         self._turn = threading.Lock()
         """Between the loop and the threads that load."""
         self._beside: threading.Thread | None = None
@@ -161,15 +165,15 @@ class Worker:
             case messages.Copy():
                 outcome = self._copy(order)
             case messages.Reach(boxes, runs, after) if isinstance(self._store, ChunkedStore):
-                outcome = self._store.reach(boxes, runs, _SLICE_S, after)
+                outcome = self._store.reach(boxes, runs, self._slice_s, after)
             case messages.Drop():
                 self._drop(order)
             case messages.Gain():
-                outcome = self._change(order, _SLICE_S)
+                outcome = self._change(order, self._slice_s)
             case messages.WarmUp():
                 outcome = self._warm_again(order)
             case messages.Forget():
-                self._store.forget_peers()
+                outcome = self._store.forget_peers(self._slice_s)
             case messages.Exchange():
                 self._exchange(order)
             case messages.Digest():
@@ -180,6 +184,7 @@ class Worker:
         if (role := self._roles.get(order.generation)) is None:
             return
         role.ranks.note(COMPUTES)
+        began_s = self._place.clock_s()
         try:
             attention = self._place.attention(role.heads(self._shape.num_kv_heads), order.spans)
             tokens = torch.tensor(order.tokens, device=self._place.device)
@@ -192,6 +197,7 @@ class Worker:
                         messages.Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
                     )
             role.ranks.note(IDLE)
+            self._slice_s = max(_SLICE_S, _SLICE_SHARE * (self._place.clock_s() - began_s))
         except GroupAborted:
             self._roles.pop(order.generation, None)
 
@@ -241,7 +247,7 @@ class Worker:
                     self._progress(order.generation)
                 role = _Role(shard, order.shard, ranks)
                 if shard.is_complete:
-                    self._warm_up(role)
+                    self._warm_up(role, _WARM_UP if self._place.device.type == "cpu" else _WARM_UP_ON_GPU)
                 self._place.warm_up_copy()
                 self._place.return_freed()
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
@@ -276,18 +282,19 @@ class Worker:
             new.shard.take(order.layers)
         self._place.return_freed()  # KV of the layers that come next needs it
 
-    def _warm_up(self, role: _Role) -> None:
-        """A decode and a prompt alone, so that kernels and memory are warm before peers depend on this rank."""
-        spans = [Span(0, count, (self._config.scratch_block,)) for count in _WARM_UP_TOKENS]
-        attention = self._place.attention(role.heads(self._shape.num_kv_heads), spans)
-        tokens = torch.zeros(sum(_WARM_UP_TOKENS), dtype=torch.int64, device=self._place.device)
-        role.shard.forward(tokens, attention, SOLO)
+    def _warm_up(self, role: _Role, steps: Sequence[tuple[int, ...]]) -> None:
+        """Decodes and prompts alone, so that kernels and memory are warm before peers depend on this rank."""
+        for counts in steps:
+            spans = [Span(0, count, (self._config.scratch_block,) * count) for count in counts]
+            attention = self._place.attention(role.heads(self._shape.num_kv_heads), spans)
+            tokens = torch.zeros(sum(counts), dtype=torch.int64, device=self._place.device)
+            role.shard.forward(tokens, attention, SOLO)
 
     def _warm_again(self, order: messages.WarmUp) -> bool:
         """Returns whether there is such a role."""
         if (role := self._roles.get(order.generation)) is None:
             return False
-        self._warm_up(role)
+        self._warm_up(role, _WARM_UP)
         self._place.wait()
         return True
 
@@ -295,7 +302,7 @@ class Worker:
         with self._turn:
             self._loading.discard(order.generation)
             self._roles.pop(order.generation, None)
-        self._store.forget_peers()
+        self._store.forget_peers(math.inf)
         ctypes.CDLL(None).malloc_trim(0)  # weights go back, though freed memory is kept
         self._place.return_freed()
 
