@@ -183,10 +183,7 @@ class Capacity:
         async with self._turn:
             held = {*blocks} - self._pool.retired
             orders = (self._parts.workers.reach(to, some, runs(held, held)) for to, some in boxes.items())
-            try:
-                await asyncio.gather(*orders)
-            except WorkerLostError as error:
-                raise SwitchError(Reason.RANK_LOST, str(error)) from error
+            await asyncio.gather(*orders)
 
     async def _gain(self, ranks: Ranks, blocks: list[tuple[int, int]], layers: LayerRange | None = None) -> None:
         wanted = {
@@ -196,12 +193,8 @@ class Capacity:
         await self._gain_pieces(wanted, blocks)
 
     async def _gain_pieces(self, wanted: Mapping[int, Collection[Piece]], blocks: list[tuple[int, int]]) -> None:
-        if not blocks:
-            return
-        try:
+        if blocks:
             await self._parts.workers.gain(wanted, blocks)
-        except WorkerLostError as error:
-            raise SwitchError(Reason.RANK_LOST, str(error)) from error
 
     async def settle(self) -> None:
         """A switch is over: have as many blocks as are wanted, or as what is active now holds.

@@ -220,10 +220,7 @@ class Switch(Syncing):
         if not len(runs):
             return 0, 0.0
         orders = [self._copy_to(device, some, runs) for device, some in boxes.items()]
-        try:
-            done = await asyncio.gather(*orders)
-        except WorkerLostError as error:
-            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        done = await asyncio.gather(*orders)
         self._copied_bytes += sum(copied.num_bytes for copied in done)
         slots = int((runs[:, 1] - runs[:, 0]).sum())
         return slots, max((copied.seconds for copied in done), default=0.0)
@@ -324,9 +321,9 @@ class StreamingSwitch(Switch):
         """A lost worker ends the switch; on the way back only those of the source are needed."""
         try:
             yield
-        except WorkerLostError as error:
+        except WorkerLostError:
             if new is not self._source or device in self._source.topology.devices:
-                raise SwitchError(Reason.RANK_LOST, str(error)) from error
+                raise
 
     async def _clear(self, layers: LayerRange, way: tuple[Ranks, Ranks]) -> None:
         """Give back the KV memory of the old side."""

@@ -44,12 +44,11 @@ _REAP_S = 2.0
 """How long the end of the driver waits for that of a worker."""
 
 
-class WorkerLostError(Exception):
+class WorkerLostError(SwitchError):
     """A worker died, or was ended because it hung, while something was awaited from it."""
 
     def __init__(self, device: int, how: str = "died") -> None:
-        super().__init__(f"the worker on device {device} {how}")
-        self.device = device
+        super().__init__(Reason.RANK_LOST, f"the worker on device {device} {how}")
 
 
 @dataclass(slots=True)
@@ -132,6 +131,8 @@ class Workers:
             raise WorkerLostError(device)
         try:
             return await self._send(self._workers[device], order)
+        except WorkerLostError:
+            raise
         except SwitchError as error:
             failed = f"device {device} failed at {type(order).__name__}: {error.detail}"
             raise SwitchError(error.reason, failed) from error
@@ -361,11 +362,7 @@ class Ranks:
             SwitchError: one is lost, or has lost its role.
         """
         devices = self.topology.devices
-        orders = [workers.order(device, messages.WarmUp(self.generation)) for device in devices]
-        try:
-            are_there = await asyncio.gather(*orders)
-        except WorkerLostError as error:
-            raise SwitchError(Reason.RANK_LOST, str(error)) from error
+        are_there = await asyncio.gather(*(workers.order(each, messages.WarmUp(self.generation)) for each in devices))
         for device, is_there in zip(devices, are_there, strict=True):
             if not is_there:
                 raise SwitchError(Reason.RANK_LOST, f"the worker on device {device} has lost its role")
