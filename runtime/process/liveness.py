@@ -6,10 +6,11 @@ Time as this process's own loop lives it.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
-from runtime.errors import RuntimeFault
+from runtime.errors import Reason, RuntimeFault, SwitchError
 from runtime.process.messages import Beat
 
 TURN_S = 0.25
@@ -28,6 +29,8 @@ MOST_FAILED_STARTS = 2
 """With a device to blame; then nothing is tried on it any more."""
 MOST_PATIENCE_S = 3600
 """Longer than any step takes."""
+UNREAD_S = 0.05
+"""After a machine that stood still an answer may have come in time and not been read."""
 
 
 def is_stopped(pid: int) -> bool:
@@ -36,6 +39,24 @@ def is_stopped(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "Tt"
     except OSError:
         return False
+
+
+async def in_time(work: Coroutine[Any, Any, Any], seconds: float, what: str) -> Any:
+    """Wait for what requests wait for in a cut.
+
+    Raises:
+        SwitchError: it takes longer; the other side may be at it still.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        for timeout_s in (seconds, UNREAD_S):
+            await asyncio.wait({task}, timeout=timeout_s)
+        if not task.done():
+            late = f"{what} took more than {seconds:g} s; requests go on where they were"
+            raise SwitchError(Reason.DEADLINE, f"{late}; try again")
+        return await task
+    finally:
+        task.cancel()
 
 
 class AwakeClock:

@@ -21,14 +21,13 @@ from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
 from runtime.kv.carrier.messages import Fetched, Met
 from runtime.models import CutTimings, MeasuredLink, Topology
 from runtime.process.driver import DriverProcess
+from runtime.process.liveness import in_time
 from runtime.process.messages import Command, Fatal
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings
 
 ANSWER_S = 10.0
 """How long a driver that serves nothing may take to clean up, or to begin."""
-UNREAD_S = 0.05
-"""After a machine that stood still an answer may have come in time and not been read."""
 
 
 class CrossingEngine(Protocol):
@@ -115,13 +114,13 @@ class CrossingShadow:
         try:
             with self._source.in_a_switch():
                 began_s = time.monotonic()
-                await self._in_time(self._approach(), deadline_s, "the last copy before the cut")
+                await in_time(self._approach(), deadline_s, "the last copy before the cut")
                 left_s = time.monotonic()
                 left: messages.Departed = await self._ask(
                     self._source, messages.Leave(max(0.1, deadline_s - left_s + began_s))
                 )
                 most_s = engine.settings.stop_timeout_s
-                arrived = await self._in_time(self._arrive(left, epoch), most_s, "the last patch")
+                arrived = await in_time(self._arrive(left, epoch), most_s, "the last patch")
                 arrived_s = time.monotonic()
                 self._refuse_lost_source()
                 assert self._driver, "it has answered"
@@ -255,23 +254,6 @@ class CrossingShadow:
         """What it served has ended and is being submitted again: there is nothing to move."""
         if self._source.gone:
             raise self._source.gone
-
-    async def _in_time(self, work: Any, seconds: float, what: str) -> Any:
-        """Wait for what requests wait for.
-
-        Raises:
-            SwitchError: it takes longer; the other side may be at it still.
-        """
-        task = asyncio.ensure_future(work)
-        try:
-            for timeout_s in (seconds, UNREAD_S):
-                await asyncio.wait({task}, timeout=timeout_s)
-            if not task.done():
-                late = f"{what} took more than {seconds:g} s; requests go on where they were"
-                raise SwitchError(Reason.DEADLINE, f"{late}; try again")
-            return await task
-        finally:
-            task.cancel()
 
     async def _stay(self) -> None:
         with contextlib.suppress(RuntimeFault):  # a lost source is started anew

@@ -415,11 +415,10 @@ class WarmUp(wire.Command, frozen=True):
 
 
 class Digest(wire.Command, frozen=True):
-    """Digests of this worker's pieces of (block, valid tokens)."""
+    """Digests of these (block, valid tokens, piece) of this worker's, in their order."""
 
-    ANSWER: ClassVar[Any] = dict[tuple[int, int, Piece], str]
-    pieces: tuple[Piece, ...]
-    blocks: tuple[tuple[int, int], ...]
+    ANSWER: ClassVar[Any] = list[str]
+    places: list[tuple[int, int, Piece]]
 
 
 class Loaded(wire.WireMessage, frozen=True):

@@ -33,6 +33,8 @@ class EngineSettings:
     """Share of its time that a device which serves may spend on copying for a switch; steps take longer by that."""
     beside_copy_share: float = 0.15
     """The same where the devices that copy serve nothing yet; on a CPU, of a core's time."""
+    check_copies: bool = False
+    """Compare digests of copied KV on both sides before a cut commits: a sample before the fence, the last patch behind it."""
     stop_timeout_s: float = 0.5
     """How long a cut waits for its last patch, for which requests stand still; then they go on where they were."""
     hold_back_s: float = 5.0

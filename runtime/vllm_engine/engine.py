@@ -90,11 +90,7 @@ class VllmEngine(Revived):
         spec = _read_spec(checkpoint)
         weights = max(weight_bytes(topology, spec).values())
         engine = cls(
-            checkpoint,
-            spec,
-            cluster,
-            launch.sized(settings or VllmSettings(), cluster, topology, weights),
-            launchers,
+            checkpoint, spec, cluster, launch.sized(settings or VllmSettings(), cluster, topology, weights), launchers
         )
         engine._refuse_without_memory([topology])
         for instance in standby:

@@ -43,12 +43,7 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
     options = {**_limits(settings), **settings.options}
     given = {limit: options[option] for option, limit in LIMITED.items() if isinstance(options.get(option), int)}
     return Capabilities(
-        degrees,
-        model.num_layers,
-        precisions,
-        tp_per_stage=False,
-        replicated_kv_heads=False,
-        batching=Batching(**given),
+        degrees, model.num_layers, precisions, tp_per_stage=False, replicated_kv_heads=False, batching=Batching(**given)
     )
 
 
@@ -201,8 +196,7 @@ def _one_precision(topology: Topology) -> Any:
     overrides = any(stage.overrides for stage in topology.stages)
     if len(degrees) > 1 or len(precisions) > 1 or overrides:
         raise SwitchError(
-            Reason.UNSUPPORTED,
-            f"vLLM runs one TP degree and one precision in all stages, not {topology}",
+            Reason.UNSUPPORTED, f"vLLM runs one TP degree and one precision in all stages, not {topology}"
         )
     precision = precisions.pop()
     if precision.activations not in DTYPES:

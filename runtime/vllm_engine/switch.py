@@ -218,8 +218,7 @@ class VllmShadow:
             difference = difference or "weights of another precision"
         if wanted == "patch" and difference:
             raise SwitchError(
-                Reason.UNSUPPORTED,
-                f"KV cannot be copied to {self._topology}: {difference}; use path: auto or follow",
+                Reason.UNSUPPORTED, f"KV cannot be copied to {self._topology}: {difference}; use path: auto or follow"
             )
         device = self._source.topology.devices[0]
         target_device = device if self._hosts_differ() else self._topology.devices[0]

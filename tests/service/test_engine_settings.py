@@ -35,7 +35,7 @@ def test_every_setting_of_the_built_in_engine_is_read(tmp_path):
 torch:
   {block_size: 16, layers_per_slab: 2, kv_blocks: 100, closing_step_tokens: 96, copy_slice_mb: 0.5, copy_share: 0.1,
    beside_copy_share: 1, stop_timeout_s: 0.25, standby: 0, rank_transport: torch_distributed,
-   prefix_caching: false}
+   prefix_caching: false, check_copies: true}
 """
     text = with_limits("max_sequences: 80, max_step_tokens: 512", said)
     assert read(tmp_path, text).model().engine.torch == EngineSettings(
@@ -53,6 +53,7 @@ torch:
         num_standby=0,
         rank_transport="torch_distributed",
         prefix_caching=False,
+        check_copies=True,
     )
 
 

@@ -324,6 +324,5 @@ def _refuse(needed: Mapping[int, int], cluster: Cluster, what: str, advice: str)
         usable = int(cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM))
         if size > usable:
             raise SwitchError(
-                Reason.NO_MEMORY,
-                f"device {device} has {usable:,} bytes to use but {what} {size:,}; {advice}",
+                Reason.NO_MEMORY, f"device {device} has {usable:,} bytes to use but {what} {size:,}; {advice}"
             )

@@ -1,9 +1,15 @@
-"""Digests of the KV of running requests, whatever the topology."""
+"""Digests of KV: of running requests, whatever the topology, and of what was copied, on both sides."""
 
+import asyncio
+import random
+from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Sequence as Sequences
+from itertools import product
 
-from runtime.footprint import Piece
+from runtime.errors import Reason, SwitchError
+from runtime.footprint import Piece, Transfer
+from runtime.kv.pages import Runs, parts_of_blocks
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Sequence
 from runtime.torch_engine.messages import Digest, KvDigests
@@ -16,10 +22,34 @@ async def digests(host: Host, running: Sequences[Sequence], positions: dict[str,
     wanted = _valid_blocks(running, positions, host.parts.settings.block_size)
     found: dict[tuple[str, int, Piece], str] = {}
     for device in host.active.topology.devices:
-        pieces = tuple(sorted(host.active.pieces(device)))
-        read = await host.parts.workers.order(device, Digest(pieces, tuple({*wanted.values()})))
-        found.update({(*place, piece): read[*what, piece] for place, what in wanted.items() for piece in pieces})
+        places = list(product(wanted, sorted(host.active.pieces(device))))
+        read = await host.parts.workers.order(device, Digest([(*wanted[place], piece) for place, piece in places]))
+        found.update({(*place, piece): digest for (place, piece), digest in zip(places, read, strict=True)})
     return KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
+
+
+async def refuse_other_bytes(host: Host, boxes: Sequences[Transfer], runs: Runs, most: int | None = None) -> None:
+    """Compare what boxes hold of these tokens on both sides: all pieces, or ``most`` by chance.
+
+    Raises:
+        SwitchError: they differ, or a worker is lost.
+    """
+    parts = parts_of_blocks(runs, host.parts.settings.block_size).tolist()
+    pieces = [(box, piece) for box in boxes for piece in box.pieces]
+    total = len(parts) * len(pieces)
+    places = defaultdict[Transfer, list[tuple[int, int, Piece]]](list)
+    for number in range(total) if most is None else random.sample(range(total), min(most, total)):
+        (block, _, tokens), (box, piece) = parts[number // len(pieces)], pieces[number % len(pieces)]
+        places[box].append((block, tokens, piece))
+    await asyncio.gather(*(_refuse_other_bytes(host, box, Digest(of)) for box, of in places.items()))
+
+
+async def _refuse_other_bytes(host: Host, box: Transfer, order: Digest) -> None:
+    sides = [box.source, box.target]
+    here, there = await asyncio.gather(*(host.parts.workers.order(device, order) for device in sides))
+    if here != there:
+        what = f"KV has other bytes on device {box.target} than on device {box.source}, which it was copied from"
+        raise SwitchError(Reason.LOAD_FAILED, f"{what}; nothing was moved: look at the memory of both")
 
 
 def _valid_blocks(

@@ -103,12 +103,7 @@ class TorchDriver:
         pool.resize(held - SCRATCH)
         limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - SCRATCH) * size), model.vocab_size)
         self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
-        workers = Workers(
-            LocalLauncher(),
-            self.worker_config(config, shape),
-            self._worker_said,
-            self._worker_lost,
-        )
+        workers = Workers(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
         standby = Standby(workers, model, cluster, settings.num_standby)
         self.parts = DriverParts(settings, model, cluster, shape, pool, workers, standby)
         self._end_workers = workers.end

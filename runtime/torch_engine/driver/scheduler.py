@@ -118,12 +118,7 @@ class Scheduler:
     """Queues, block tables and the choice of the next micro-batch."""
 
     def __init__(
-        self,
-        pool: BlockPool,
-        block_size: int,
-        max_running: int,
-        limits: ModelLimits,
-        prefix_caching: bool = True,
+        self, pool: BlockPool, block_size: int, max_running: int, limits: ModelLimits, prefix_caching: bool = True
     ) -> None:
         self.pool = pool
         self._block_size, self._limits, self._prefix_caching = block_size, limits, prefix_caching
@@ -234,13 +229,7 @@ class Scheduler:
         """End every sequence, and forget all KV: the workers that had it are no more."""
         ends = [
             Token(
-                sequence.request.request_id,
-                sequence.epoch,
-                -1,
-                None,
-                finish=Finish.ERROR,
-                detail=detail,
-                is_lost=True,
+                sequence.request.request_id, sequence.epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True
             )
             for sequence in self.sequences
         ]

@@ -5,25 +5,25 @@ Or give up and leave no trace.
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import Awaitable, Iterator
+from itertools import chain, pairwise
 
 from runtime.engine import Cut, Lag
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer, transfer
+from runtime.kv.carrier.layout import SAMPLES
 from runtime.models import CutTimings, LayerRange
+from runtime.process.liveness import in_time
 from runtime.process.messages import Fatal
 from runtime.sync.patch import Integers
 from runtime.sync.stream import StreamPlan
 from runtime.torch_engine.driver.capacity import Capacity
+from runtime.torch_engine.driver.digests import refuse_other_bytes
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.syncing import Syncing, uncollected
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
 from runtime.torch_engine.messages import Copied, Copy, Exchange
-
-_UNREAD_S = 0.01
-"""After a machine that stood still an answer may have come in time and not been read."""
 
 _BLOCKS_AHEAD = 4
 """Blocks per sequence whose memory is there before copying begins."""
@@ -103,7 +103,7 @@ class Switch(Syncing):
             self._hold_back(False)
             self._host.schedule()
             await first_step
-        parts = itertools.pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
+        parts = pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
         timings = CutTimings(*((end - start) * 1000 for start, end in parts))
         return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={self.path: len(moved)})
 
@@ -181,23 +181,31 @@ class Switch(Syncing):
         slots, upcoming = max(self._pace.slots, 1), self._upcoming()
         for _ in range(0, self._sync.lag(upcoming), slots):
             await self._copy(self._sync.order(slots, upcoming))
+        if self._parts.settings.check_copies:
+            await self._check_sample()
+
+    async def _check_sample(self) -> None:
+        """While it is taken no block of it is given to anybody else."""
+        blocks, runs = self._sync.copied()
+        self._parts.pool.share(blocks)
+        try:
+            await refuse_other_bytes(self._host, [*chain(*self._boxes.values())], runs, SAMPLES)
+        finally:
+            self._parts.pool.give_back(blocks)
 
     async def _copy_rest(self) -> None:
         """What the target lacks.
 
         Nothing runs meanwhile, so it is not waited for as long as for the rest of the cut.
         """
-        last = asyncio.create_task(self._copy(self._sync.order()))
-        most_s = self._parts.settings.stop_timeout_s
-        try:
-            for timeout_s in (most_s, _UNREAD_S):
-                await asyncio.wait({last}, timeout=timeout_s)
-            if not last.done():
-                late = f"the last patch took more than {most_s} s; requests go on where they were"
-                raise SwitchError(Reason.DEADLINE, f"{late}; try again")
-            await last
-        finally:
-            last.cancel()
+        await in_time(
+            self._patch(self._boxes, self._sync.order()), self._parts.settings.stop_timeout_s, "the last patch"
+        )
+
+    async def _patch(self, boxes: dict[int, list[Transfer]], runs: Integers) -> None:
+        await self._copy_boxes(boxes, runs)
+        if self._parts.settings.check_copies:
+            await refuse_other_bytes(self._host, [*chain(*boxes.values())], runs)
 
     def _forget_prefixes(self) -> None:
         """Cached blocks that no request uses stay so where the target has all their bytes.
@@ -219,16 +227,12 @@ class Switch(Syncing):
         self._check()
         if not len(runs):
             return 0, 0.0
-        orders = [self._copy_to(device, some, runs) for device, some in boxes.items()]
-        done = await asyncio.gather(*orders)
+        workers = self._parts.workers
+        orders = {device: Copy(workers.sources(some), runs) for device, some in boxes.items()}
+        done: list[Copied] = await asyncio.gather(*(workers.order(*each) for each in orders.items()))
         self._copied_bytes += sum(copied.num_bytes for copied in done)
         slots = int((runs[:, 1] - runs[:, 0]).sum())
         return slots, max((copied.seconds for copied in done), default=0.0)
-
-    async def _copy_to(self, device: int, boxes: list[Transfer], runs: Integers) -> Copied:
-        workers = self._parts.workers
-        copied: Copied = await workers.order(device, Copy(workers.sources(boxes), runs))
-        return copied
 
 
 class StreamingSwitch(Switch):
@@ -307,7 +311,7 @@ class StreamingSwitch(Switch):
                 part = Transfer(box.target, box.source, (first, last), box.heads)
                 boxes.setdefault(box.target, []).append(part)
         await self._capacity.gain(new, layers)
-        await self._copy_boxes(boxes, runs)
+        await self._patch(boxes, runs)
         await self._exchange(layers, way)
 
     async def _exchange(self, layers: LayerRange, way: tuple[Ranks, Ranks]) -> None:

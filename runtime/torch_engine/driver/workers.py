@@ -284,10 +284,8 @@ class Ranks:
 
     def __init__(self, generation: int, topology: Topology, model: ModelSpec, settings: EngineSettings) -> None:
         self.generation, self.topology, self._model = generation, topology, model
-        self._tp_sizes, self._load_after_s = (
-            tuple(stage.tp_size for stage in topology.stages),
-            settings.load_after_s,
-        )
+        self._tp_sizes = tuple(stage.tp_size for stage in topology.stages)
+        self._load_after_s = settings.load_after_s
         widest = max(-(-model.vocab_size // stage.tp_size) for stage in topology.stages)
         values = max(settings.max_batch_tokens * model.hidden_size, settings.max_running * widest)
         self._memory: GroupMemory | None = None

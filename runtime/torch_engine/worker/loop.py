@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import torch
 
 from runtime.errors import EngineStartError, Reason, SwitchError
-from runtime.footprint import Piece
 from runtime.kv.chunks import ChunkedStore
 from runtime.kv.memory import MemoryFaultError
 from runtime.kv.store import KvStore, Slice
@@ -176,8 +175,8 @@ class Worker:
                 outcome = self._store.forget_peers(self._slice_s)
             case messages.Exchange():
                 self._exchange(order)
-            case messages.Digest():
-                outcome = self._digests(order)
+            case messages.Digest(places):
+                outcome = [self._store.digest(piece, block, tokens) for block, tokens, piece in places]
         return outcome  # of a ``Ping``: nothing
 
     def _run(self, order: messages.Run) -> None:
@@ -237,9 +236,7 @@ class Worker:
             with torch.inference_mode():
                 ranks = self._join(order)  # first: all begin at once, and take their time over weights
                 self._weights = self._weights or Weights(
-                    READERS[self._config.reader](self._config.checkpoint),
-                    self._shape.dtype,
-                    self._place.device,
+                    READERS[self._config.reader](self._config.checkpoint), self._shape.dtype, self._place.device
                 )
                 shard = Shard(self._weights, order.shard, LayerRange(order.layers.start, order.layers.start))
                 for layer in order.layers:
@@ -305,10 +302,3 @@ class Worker:
         self._store.forget_peers(math.inf)
         ctypes.CDLL(None).malloc_trim(0)  # weights go back, though freed memory is kept
         self._place.return_freed()
-
-    def _digests(self, order: messages.Digest) -> dict[tuple[int, int, Piece], str]:
-        return {
-            (block, tokens, piece): self._store.digest(piece, block, tokens)
-            for block, tokens in order.blocks
-            for piece in order.pieces
-        }

@@ -34,7 +34,7 @@ HALVES = (
 )
 """From one to the next there is memory for one copy of the weights."""
 STREAMS = 8
-CACHING = dataclasses.replace(SETTINGS, prefix_caching=True)
+CACHING = dataclasses.replace(SETTINGS, prefix_caching=True, check_copies=True)
 
 
 class FaultyEngine(TorchEngine):
@@ -153,6 +153,18 @@ async def test_a_step_that_fails_is_undone_and_the_source_goes_on(engine, ears, 
     fault.unlink()
     ears.epoch += 1
     await ears.commit(await ears.prepared(WHOLE[1]))
+    await ears.all_ended(len(requests()))
+    all_same(ears.tokens, unswitched)
+
+
+async def test_a_layer_with_wrong_bytes_is_noticed_and_the_source_goes_on(ears, unswitched, fault):
+    await running(ears)
+    shadow = await ears.prepared(WHOLE[1])
+    fault.write_text("flip 0")
+    with pytest.raises(SwitchError, match="KV has other bytes on device 1 than on device 0"):
+        await shadow.cut(ears.epoch + 1, deadline_s=30)
+    fault.unlink()
+    await shadow.abort(Reason.LOAD_FAILED)
     await ears.all_ended(len(requests()))
     all_same(ears.tokens, unswitched)
 
