@@ -34,7 +34,8 @@ class EngineSettings:
     beside_copy_share: float = 0.15
     """The same where the devices that copy serve nothing yet; on a CPU, of a core's time."""
     check_copies: bool = False
-    """Compare digests of copied KV on both sides before a cut commits: a sample before the fence, the last patch behind it."""
+    """Compare digests of copied KV on both sides before a cut commits: a sample before the fence, the last patch behind it, or a
+    sample of that if it is large."""
     stop_timeout_s: float = 0.5
     """How long a cut waits for its last patch, for which requests stand still; then they go on where they were."""
     hold_back_s: float = 5.0

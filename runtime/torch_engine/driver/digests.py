@@ -28,8 +28,8 @@ async def digests(host: Host, running: Sequences[Sequence], positions: dict[str,
     return KvDigests(positions, found, {place: block for place, (block, _) in wanted.items()})
 
 
-async def refuse_other_bytes(host: Host, boxes: Sequences[Transfer], runs: Runs, most: int | None = None) -> None:
-    """Compare what boxes hold of these tokens on both sides: all pieces, or ``most`` by chance.
+async def refuse_other_bytes(host: Host, boxes: Sequences[Transfer], runs: Runs, most: int) -> None:
+    """Compare what boxes hold of these tokens on both sides: ``most`` of the pieces, by chance.
 
     Raises:
         SwitchError: they differ, or a worker is lost.
@@ -38,15 +38,14 @@ async def refuse_other_bytes(host: Host, boxes: Sequences[Transfer], runs: Runs,
     pieces = [(box, piece) for box in boxes for piece in box.pieces]
     total = len(parts) * len(pieces)
     places = defaultdict[Transfer, list[tuple[int, int, Piece]]](list)
-    for number in range(total) if most is None else random.sample(range(total), min(most, total)):
+    for number in random.sample(range(total), min(most, total)):
         (block, _, tokens), (box, piece) = parts[number // len(pieces)], pieces[number % len(pieces)]
         places[box].append((block, tokens, piece))
     await asyncio.gather(*(_refuse_other_bytes(host, box, Digest(of)) for box, of in places.items()))
 
 
 async def _refuse_other_bytes(host: Host, box: Transfer, order: Digest) -> None:
-    sides = [box.source, box.target]
-    here, there = await asyncio.gather(*(host.parts.workers.order(device, order) for device in sides))
+    here, there = await asyncio.gather(*(host.parts.workers.order(each, order) for each in (box.source, box.target)))
     if here != there:
         what = f"KV has other bytes on device {box.target} than on device {box.source}, which it was copied from"
         raise SwitchError(Reason.LOAD_FAILED, f"{what}; nothing was moved: look at the memory of both")

@@ -349,5 +349,5 @@ async def test_a_sample_sees_a_fault_in_a_hundredth_of_the_pieces(cluster):
     boxes = [Transfer(1, 0, (0, 4), (0, 5))]
     for _ in range(20):
         with pytest.raises(SwitchError, match="other bytes"):
-            await refuse_other_bytes(driver, boxes, np.array([[0, 100 * SIZE]]), most=SAMPLES)  # type: ignore[arg-type]
+            await refuse_other_bytes(driver, boxes, np.array([[0, 100 * SIZE]]), SAMPLES)  # type: ignore[arg-type]
     assert {*asked} == {SAMPLES}
