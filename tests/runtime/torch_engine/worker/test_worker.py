@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from runtime.torch_engine.messages import (
     Copy,
     Drop,
     Exchange,
+    Forget,
     FromWorker,
     Gain,
     GiveBack,
@@ -31,6 +33,7 @@ from runtime.torch_engine.messages import (
     LoadShard,
     Order,
     Ping,
+    Ran,
     Run,
     WarmUp,
     WorkerConfig,
@@ -39,7 +42,7 @@ from runtime.torch_engine.models import Span
 from runtime.torch_engine.sampling_tasks import SamplingTask
 from runtime.torch_engine.worker.backends import Backend
 from runtime.torch_engine.worker.group import SOLO, GroupMemory, GroupShape
-from runtime.torch_engine.worker.loop import Worker
+from runtime.torch_engine.worker.loop import _WARM_UP_ON_GPU, Worker
 from runtime.torch_engine.worker.shard import IncompleteRoleError, Shard, ShardSpec
 from tests.rows import rows
 
@@ -160,6 +163,29 @@ def test_an_order_that_fails_is_answered_with_why_and_the_worker_goes_on(worker,
     assert str(answer.trouble.error) == "load_failed: RuntimeError: no peer access"
     call(subject, 2, Ping())
     assert next(said) == reply(2)
+
+
+@rows(("step_s", "slice_s"), [(0.001, 0.003), (0.2, 0.04)])
+def test_what_waits_between_steps_may_take_a_fifth_of_one_and_3_ms_at_least(loaded, monkeypatch, step_s, slice_s):
+    subject, said = loaded
+    asked, times = [], iter((0.0, step_s))
+    store = SimpleNamespace(forget_peers=lambda seconds: asked.append(seconds) or Slice(None, 0, 0.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(Backend, "clock_s", lambda _: next(times))
+        patch.setattr(subject, "_store", store)
+        subject._obey(Run(7, 1, [5], (Span(0, 1, (0,)),), [0], [SamplingTask(SamplingParams(max_tokens=1), 0)]))
+        call(subject, 1, Forget(0))
+    assert isinstance(next(said), Ran)
+    assert next(said) == reply(1, Slice(None, 0, 0.0))
+    assert asked == [pytest.approx(slice_s)]
+
+
+def test_a_role_on_a_gpu_warms_up_with_batches_of_many_sizes(loaded, monkeypatch):
+    subject, _ = loaded
+    role, sizes = subject._roles[7], list[int]()
+    shard = SimpleNamespace(forward=lambda tokens, *_: sizes.append(len(tokens)))
+    subject._warm_up(SimpleNamespace(shard=shard, heads=role.heads), _WARM_UP_ON_GPU)
+    assert sizes == [3, 4, 8, 16, 32, 64, 128, 256, 512]
 
 
 def test_a_role_that_lacks_a_layer_refuses_to_run(loaded):
