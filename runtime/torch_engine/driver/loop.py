@@ -128,7 +128,8 @@ class TorchDriver:
     async def probe(self, ranks: Ranks) -> None:
         """Run one token through every rank of a topology; each by itself where it could block what serves.
 
-        On GPUs, as many as what runs has in a step, and a prompt with them: kernels are loaded, and memory is taken, by that.
+        On GPUs, as many as what runs has in a step, then with prompts as many as fit: kernels are loaded, and memory is taken,
+        by that.
 
         Raises:
             SwitchError: it does not come back.
@@ -136,13 +137,13 @@ class TorchDriver:
         if ranks is not self.active and ranks.could_block(self.active):
             await ranks.warm_up(self.parts.workers)
             return
-        decodes, prompts = 1, [0]
+        decodes, steps = 1, [0]
         if self.parts.workers.gains:
             decodes = max(1, -(-self.num_running // ranks.topology.pp_size))
-            prompts.append(max(0, self.parts.settings.max_batch_tokens - decodes))
-        for prompt in prompts:
+            steps.append((self.parts.settings.max_batch_tokens - decodes) // 2)
+        for prompts in steps:
             self._batch_id += 1
-            step = ranks.probe(self._batch_id, self._scratch, decodes, prompt)
+            step = ranks.probe(self._batch_id, self._scratch, decodes, prompts)
             self.parts.workers.broadcast(ranks.topology.devices, step)
             await self._watch.probe(self._batch_id, ranks)
 

@@ -385,12 +385,11 @@ class Ranks:
         if not self._loaded.done():
             self._loaded.set_exception(error)
 
-    def probe(self, batch_id: int, scratch_block: int, decodes: int, prompt: int) -> messages.Run:
-        """A step of so many decodes and tokens of a prompt that touches no sequence's KV."""
+    def probe(self, batch_id: int, scratch_block: int, decodes: int, prompts: int) -> messages.Run:
+        """A step of so many decodes, and prompts of two tokens, that touches no sequence's KV."""
         spans, wish = (Span(0, 1, (scratch_block,)),) * decodes, SamplingTask(SamplingParams(max_tokens=1), 0)
-        if prompt:
-            spans += (Span(0, prompt, (scratch_block,) * prompt),)  # more of a table than it takes does no harm
-        tokens = [0] * (decodes + prompt)
+        spans += (Span(0, 2, (scratch_block,) * 2),) * prompts  # blocks may be of one token
+        tokens = [0] * (decodes + 2 * prompts)
         return messages.Run(self.generation, batch_id, tokens, spans, list(range(decodes)), [wish] * decodes)
 
     def pieces(self, device: int) -> frozenset[Piece]:

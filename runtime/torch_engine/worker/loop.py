@@ -45,7 +45,7 @@ _LARGEST_KEPT_BYTES = 32 << 20
 """Of one allocation; the most that glibc takes from its heap."""
 _WARM_UP = ((1, 2),)
 """Tokens of each sequence of the steps that a role warms up with: decodes and prompts have kernels of their own."""
-_WARM_UP_ON_GPU = (*_WARM_UP, *((1 << power,) for power in range(2, 10)))
+_WARM_UP_ON_GPU = (*_WARM_UP, *((2,) * (1 << power) for power in range(1, 9)))
 """A matrix product has kernels by the number of tokens: one that is loaded in a step holds it up for 20 ms and more."""
 _NICENESS = 10
 """Of threads that work beside the loop: steps of what runs come first."""

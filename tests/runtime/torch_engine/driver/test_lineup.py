@@ -97,11 +97,12 @@ async def test_a_rank_that_cannot_warm_up_is_lost(ranks, answer, detail):
         await ranks.warm_up(Workers({**dict.fromkeys(range(4), True), 2: answer}))  # type: ignore[arg-type]
 
 
-async def test_a_probe_is_a_step_of_decodes_and_a_prompt_on_one_block(ranks):
-    step = ranks.probe(9, scratch_block=4, decodes=2, prompt=3)
-    assert [(span.start, span.count, {*span.table}) for span in step.spans] == [(0, 1, {4}), (0, 1, {4}), (0, 3, {4})]
-    assert (len(step.tokens), step.rows, len(step.wishes)) == (5, [0, 1], 2)
-    assert len(ranks.probe(9, scratch_block=4, decodes=1, prompt=0).spans) == 1
+async def test_a_probe_is_a_step_of_decodes_and_short_prompts_on_one_block(ranks):
+    """However short the contexts of a model are."""
+    step = ranks.probe(9, scratch_block=4, decodes=2, prompts=3)
+    assert [(span.start, span.count, {*span.table}) for span in step.spans] == [(0, 1, {4})] * 2 + [(0, 2, {4})] * 3
+    assert (len(step.tokens), step.rows, len(step.wishes)) == (8, [0, 1], 2)
+    assert len(ranks.probe(9, scratch_block=4, decodes=1, prompts=0).spans) == 1
 
 
 async def test_it_is_whole_as_long_as_every_worker_is_the_one_it_was(ranks):
