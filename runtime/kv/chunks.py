@@ -278,8 +278,8 @@ class _Peer:
     def close_some(self, until_s: float) -> bool:
         """Close what was opened, one chunk at least, until then; whether all is closed."""
         for place in map(tuple, np.argwhere(self._addresses)):
-            self._memory.close(int(self._addresses[place]))
-            self._addresses[place] = self._serials[place] = 0
+            address, self._addresses[place], self._serials[place] = int(self._addresses[place]), 0, 0
+            self._memory.close(address)
             if time.perf_counter() >= until_s:
                 break
         return not self._addresses.any()

@@ -8,7 +8,7 @@ freed and taken anew while it is copied has a higher version, and is copied from
 that comes back into a table is filled at once and has its old version: it is copied unless it was copied before.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,6 +82,10 @@ class PatchSync:
         blocks = np.flatnonzero((self._versions == versions) & (self._copied > 0) & (filled > 0))
         starts = blocks * self._block_size
         return blocks.tolist(), _joined(starts, starts + self._copied[blocks])
+
+    def holds(self, blocks: Iterable[int]) -> bool:
+        """Whether these are still among them: what was read of them meanwhile counts."""
+        return {*blocks} <= {*self.copied()[0]}
 
     def _behind(self, upcoming: Sequence[int]) -> _Parts:
         versions, filled = self._contents()

@@ -370,7 +370,7 @@ class Exchange(wire.Command, frozen=True):
 
 
 class Drop(wire.Command, frozen=True):
-    """Forget a role, if it is still there, and the memory of peers."""
+    """Forget a role, if it is still there."""
 
     generation: int
 

@@ -124,14 +124,18 @@ class Departure(CrossingPart, Syncing):
         return new
 
     async def _sample(self) -> messages.Sample:
-        """While it is taken no block of it is given to anybody else."""
-        blocks, runs = self._sync.copied()
-        pool, seed = self._parts.pool, random.getrandbits(32)
-        pool.share(blocks)
-        try:
-            return messages.Sample(runs.tobytes(), seed, await self.carrier.digest(runs, seed) if blocks else b"")
-        finally:
-            pool.give_back(blocks)
+        """Of blocks that requests keep meanwhile, or the third time may not give away: then steps may lack blocks."""
+        for is_last in (False, False, True):
+            blocks, runs = self._sync.copied()
+            pinned, seed = blocks if is_last else [], random.getrandbits(32)
+            self._parts.pool.share(pinned)
+            try:
+                sample = messages.Sample(runs.tobytes(), seed, await self.carrier.digest(runs, seed) if blocks else b"")
+            finally:
+                self._parts.pool.give_back(pinned)
+            if self._sync.holds(blocks):
+                break
+        return sample
 
     async def _leave(self, deadline_s: float) -> messages.Departed:
         self._station.leaving = asyncio.get_running_loop().create_future()

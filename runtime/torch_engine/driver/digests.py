@@ -14,6 +14,9 @@ from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Sequence
 from runtime.torch_engine.messages import Digest, KvDigests
 
+_AT_ONCE = 100
+"""Pieces that a worker digests between two steps."""
+
 
 async def digests(host: Host, running: Sequences[Sequence], positions: dict[str, int] | None) -> KvDigests:
     """Of their first positions; of all that each has computed where none are given."""
@@ -41,14 +44,16 @@ async def refuse_other_bytes(host: Host, boxes: Sequences[Transfer], runs: Runs,
     for number in random.sample(range(total), min(most, total)):
         (block, _, tokens), (box, piece) = parts[number // len(pieces)], pieces[number % len(pieces)]
         places[box].append((block, tokens, piece))
-    await asyncio.gather(*(_refuse_other_bytes(host, box, Digest(of)) for box, of in places.items()))
+    for box, of in places.items():
+        for first in range(0, len(of), _AT_ONCE):
+            await _refuse_other_bytes(host, box, Digest(of[first : first + _AT_ONCE]))
 
 
 async def _refuse_other_bytes(host: Host, box: Transfer, order: Digest) -> None:
     here, there = await asyncio.gather(*(host.parts.workers.order(each, order) for each in (box.source, box.target)))
     if here != there:
         what = f"KV has other bytes on device {box.target} than on device {box.source}, which it was copied from"
-        raise SwitchError(Reason.LOAD_FAILED, f"{what}; nothing was moved: look at the memory of both")
+        raise SwitchError(Reason.LOAD_FAILED, f"{what}; look at the memory of both")
 
 
 def _valid_blocks(

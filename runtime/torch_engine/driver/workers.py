@@ -1,6 +1,7 @@
 """The driver's workers: started on demand, kept as standby when idle, missed when they die."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -77,6 +78,7 @@ class Workers:
         self._launcher, self._config = launcher, config
         self._on_event, self._on_lost = on_event, on_lost
         self._workers: dict[int, _Worker] = {}
+        self._closing = defaultdict[int, asyncio.Lock](asyncio.Lock)
         self._now_s = 0.0
 
     @property
@@ -223,8 +225,17 @@ class Workers:
 
     async def _have_closed(self, device: int) -> None:
         """No peer has this worker's memory open when this returns, nor opens again what nobody copies from."""
-        others = [other for other in self._workers if other != device]
-        await asyncio.gather(*(self._in_slices(other, messages.Forget) for other in others), return_exceptions=True)
+        await asyncio.gather(*(self.forget(other) for other in self._workers if other != device))
+
+    async def forget(self, device: int) -> None:
+        """Have a worker, if it lives, close the memory of peers, one slice between two steps.
+
+        Raises:
+            SwitchError: it cannot.
+        """
+        async with self._closing[device]:
+            with suppress(WorkerLostError):
+                await self._in_slices(device, messages.Forget)
 
     def end(self) -> None:
         """Kill every worker and wait for it."""
@@ -426,6 +437,7 @@ class Ranks:
         try:
             for device in self.topology.devices:
                 with suppress(WorkerLostError):
+                    await workers.forget(device)
                     await workers.order(device, messages.Drop(self.generation))
         finally:
             if self._memory:

@@ -9,7 +9,6 @@ never want a device in two orders, as they would if each had a process (PipeLive
 
 import ctypes
 import gc
-import math
 import os
 import signal
 import socket
@@ -299,6 +298,5 @@ class Worker:
         with self._turn:
             self._loading.discard(order.generation)
             self._roles.pop(order.generation, None)
-        self._store.forget_peers(math.inf)
         ctypes.CDLL(None).malloc_trim(0)  # weights go back, though freed memory is kept
         self._place.return_freed()

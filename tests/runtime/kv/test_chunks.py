@@ -125,6 +125,23 @@ def test_a_peer_opens_only_what_it_copies_and_closes_it():
     assert counts == [3, 2, 1, 0]
 
 
+def test_a_chunk_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
+    source, target = gained(SHAPE), gained(SHAPE)
+    target.copy([(Transfer(1, 0, (1, 3), (1, 2)), source.handle)], np.array([[0, 5], [80, 88]]))
+    close, failing = target._memory.close, [True]
+
+    def closed(address: int) -> None:
+        if failing and failing.pop():
+            raise MemoryFaultError("its owner is gone")
+        close(address)
+
+    monkeypatch.setattr(target._memory, "close", closed)
+    with pytest.raises(MemoryFaultError, match="its owner is gone"):
+        target.forget_peers(seconds=60)
+    assert target.forget_peers(seconds=60).rest is None
+    assert len(target._memory._opened) == 1
+
+
 def test_what_copies_will_read_is_opened_before_slice_by_slice_and_nothing_else():
     source, target = gained(SHAPE), gained(SHAPE)
     boxes, opened = [(Transfer(1, 0, (1, 3), (1, 2)), source.handle)], target._memory._opened

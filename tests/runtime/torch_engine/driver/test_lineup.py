@@ -10,11 +10,13 @@ import torch
 
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece
+from runtime.kv.store import Slice
 from runtime.models import Cluster
 from runtime.notation import parse_topology
-from runtime.process.launcher import Incarnation
+from runtime.process.launcher import Incarnation, LocalLauncher
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError, load_failed
-from runtime.torch_engine.messages import WarmUp
+from runtime.torch_engine.driver.workers import Workers as RealWorkers
+from runtime.torch_engine.messages import Forget, GiveBack, WarmUp, WorkerConfig
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import GroupAborted
 from tests.rows import rows
@@ -145,3 +147,35 @@ async def test_where_nobody_can_tell_which_rank_hangs_it_may_be_any(cluster):
     assert Ranks(1, topology, MODEL, settings).hung(workers) == [1, 2]
     workers.stopped = lambda _: [2]
     assert Ranks(1, topology, MODEL, settings).hung(workers) == [2]
+
+
+@rows(
+    ("failure", "asked"),
+    [
+        (None, [(1, Forget), (2, Forget), (1, Forget), (2, Forget), (0, GiveBack)]),
+        (WorkerLostError(1), [(1, Forget), (2, Forget), (2, Forget), (0, GiveBack)]),
+        (SwitchError(Reason.LOAD_FAILED, "cannot close"), None),
+    ],
+)
+async def test_memory_is_given_back_when_every_peer_that_lives_has_closed_it(monkeypatch, failure, asked):
+    """A peer closes slice by slice. What is freed while one has it open is undefined."""
+    config = WorkerConfig(Path(), (1, 1, 4, 8, 16, 1), "fp32", 0, gains=True)
+    workers = RealWorkers(LocalLauncher(), config, lambda *_: None, lambda *_: None)
+    workers._workers = dict.fromkeys(range(3))  # type: ignore[arg-type] - nobody is talked to
+    orders = list[tuple[int, type]]()
+
+    async def order(device: int, order: Forget | GiveBack) -> Slice:
+        orders.append((device, type(order)))
+        await asyncio.sleep(0)
+        if device == 1 and failure:
+            raise failure
+        return Slice(0 if orders.count((device, Forget)) == 1 else None, 0, 0.0)
+
+    monkeypatch.setattr(workers, "order", order)
+    if asked is None:
+        with pytest.raises(SwitchError, match="cannot close"):
+            await workers.give_back(0, [Piece(0, 0)], [(0, 4)])
+        assert (0, GiveBack) not in orders
+    else:
+        await workers.give_back(0, [Piece(0, 0)], [(0, 4)])
+        assert orders == asked

@@ -56,6 +56,7 @@ class ScriptedHost:
         self.may_answer = asyncio.Event()
         """From the fence on workers wait for this."""
         self.may_answer.set()
+        self.at_digest: Callable[[int], None] = lambda _: None
         self.wrong_bytes = ""
         """When one of device 1's digests is another."""
         self.given_up = asyncio.Event()
@@ -88,6 +89,7 @@ class ScriptedHost:
             when = "behind the fence" if ("fence", "held") in self.notes else "before the fence"
             self.note(f"{len(order.places)} digests of {device} {when}")
             is_wrong = device == 1 and when == self.wrong_bytes
+            self.at_digest(device)
             return [str(number == 0 and is_wrong) for number in range(len(order.places))]
         self.note(f"copy {int((order.runs[:, 1] - order.runs[:, 0]).sum())}")
         if ("fence", "held") in self.notes:
@@ -335,19 +337,45 @@ async def test_copies_are_compared_before_a_cut_commits(cluster, wrong_bytes, af
     assert not any(driver.pool._references[block] > 1 for block in range(16)), "the sample holds no block any more"
 
 
+@rows(("times", "is_refused"), [(1, False), (2, False), (3, True)])
+async def test_a_sample_is_taken_anew_where_its_blocks_were_given_away_meanwhile(cluster, times, is_refused):
+    """Nobody has to wait for a block on its account; pinned, all copied ones were taken from whoever ran."""
+    driver = ScriptedHost(cluster, "CPU[0]:0-4")
+    driver.settings, driver.wrong_bytes = replace(SETTINGS, check_copies=True), "before the fence"
+    copied, rounds = driver.pool.take(5), list[int]()
+    for block in copied:
+        driver.pool.written(block, 0, SIZE)
+
+    def give_away(device: int) -> None:
+        if device == 1:
+            rounds.append(copied.pop())
+            driver.pool.give_back(rounds[-1:])
+            driver.wrong_bytes = "before the fence" if len(rounds) < times else ""
+
+    driver.at_digest = give_away
+    switch = begun(driver, "CPU[0,1]:0-4")
+    with pytest.raises(SwitchError, match="other bytes") if is_refused else nullcontext():
+        await switch.cut(2, deadline_s=5)
+    assert ("commit" in [what for what, _ in driver.notes]) != is_refused
+    assert len(rounds) == min(times + 1, 3)
+
+
 async def test_a_sample_sees_a_fault_in_a_hundredth_of_the_pieces(cluster):
     """With 99.9 %: 700 of 2,000 pieces, of which 20 are wrong."""
     random.seed(0)
     driver = ScriptedHost(cluster, "CPU[0]:0-4")
-    asked = list[int]()
+    wrong, asked = [7], set[tuple[int, int, Piece]]()
 
     async def order(device: int, order: Digest) -> list[str]:
-        asked.append(len({*order.places}))
-        return [str(device == 1 and block % 100 == 7 and tokens == SIZE) for block, tokens, _ in order.places]
+        asked.update(order.places)
+        return [str(device == 1 and place[0] in wrong) for place in order.places]
 
     driver.workers.order = order
-    boxes = [Transfer(1, 0, (0, 4), (0, 5))]
+    boxes, runs = [Transfer(1, 0, (0, 4), (0, 5))], np.array([[0, 100 * SIZE]])
     for _ in range(20):
         with pytest.raises(SwitchError, match="other bytes"):
-            await refuse_other_bytes(driver, boxes, np.array([[0, 100 * SIZE]]), SAMPLES)  # type: ignore[arg-type]
-    assert {*asked} == {SAMPLES}
+            await refuse_other_bytes(driver, boxes, runs, SAMPLES)  # type: ignore[arg-type]
+    wrong.clear()
+    asked.clear()
+    await refuse_other_bytes(driver, boxes, runs, SAMPLES)  # type: ignore[arg-type]
+    assert len(asked) == SAMPLES
