@@ -124,7 +124,10 @@ class Departure(CrossingPart, Syncing):
         return new
 
     async def _sample(self) -> messages.Sample:
-        """Of blocks that requests keep meanwhile, or the third time may not give away: then steps may lack blocks."""
+        """Of blocks that requests keep meanwhile.
+
+        At the third attempt they may not give them away, and steps may lack blocks.
+        """
         for is_last in (False, False, True):
             blocks, runs = self._sync.copied()
             pinned, seed = blocks if is_last else [], random.getrandbits(32)

@@ -187,7 +187,7 @@ class Switch(Syncing):
             await self._check_sample()
 
     async def _check_sample(self) -> None:
-        """A block that a request gave away meanwhile may differ: then another sample is taken, and a third one."""
+        """A block that a request gave away meanwhile may differ: then a sample is taken anew, twice."""
         for is_last in (False, False, True):
             blocks, runs = self._sync.copied()
             try:

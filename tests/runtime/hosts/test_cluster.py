@@ -26,7 +26,7 @@ from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
 from tests.runtime.hosts.machines import Machine, machine, namespaces
 from tests.runtime.scripted import reaches
-from tests.runtime.test_lost_engines import LOGPROB_TOLERANCE, STREAMS
+from tests.runtime.test_lost_engines import LOGPROB_TOLERANCE, STREAMS, difference
 from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TOKENIZER
 
 __all__ = ["namespaces"]
@@ -134,8 +134,7 @@ def same(spoken: dict[str, list[Delta]], unbroken: dict[str, list[Delta]], route
         if "unseeded" in name:
             continue
         assert [delta.token_id for delta in deltas] == [delta.token_id for delta in unbroken[name]], name
-        off = max(abs(one.logprob - other.logprob) for one, other in zip(deltas, unbroken[name], strict=True))
-        assert off < LOGPROB_TOLERANCE, name
+        assert difference(deltas, unbroken[name]) < LOGPROB_TOLERANCE, name
     counts = router.counts
     assert (counts.lost, counts.duplicates, counts.wrong_epoch) == (0, 0, 0)
 

@@ -15,7 +15,7 @@ from runtime.router import Router
 from runtime.stream import Delta
 from runtime.torch_engine.engine import TorchEngine
 from tests.runtime.scripted import cluster_of, reaches
-from tests.runtime.test_lost_engines import ENGINE, LOGPROB_TOLERANCE, STREAMS, said
+from tests.runtime.test_lost_engines import ENGINE, LOGPROB_TOLERANCE, STREAMS, difference, said
 from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TOKENIZER
 from tests.runtime.torch_engine.ears import SETTINGS, all_same, requests
 from tests.runtime.torch_engine.two_hosts import ALONE, PP2, TP2, TwoHosts, crossing
@@ -83,8 +83,7 @@ async def are_moved(engine: TorchEngine, router: Router, unbroken: dict[str, lis
         assert deltas[-1].finish in {Finish.STOP, Finish.LENGTH}, name
         if "unseeded" not in name:
             assert [delta.token_id for delta in deltas] == [delta.token_id for delta in unbroken[name]], name
-            pairs = zip(deltas, unbroken[name], strict=True)
-            assert max(abs(ours.logprob - theirs.logprob) for ours, theirs in pairs) < LOGPROB_TOLERANCE, name
+            assert difference(deltas, unbroken[name]) < LOGPROB_TOLERANCE, name
 
 
 async def test_what_stands_by_on_the_other_host_serves_when_the_engine_is_lost(checkpoints, cluster) -> None:
