@@ -92,10 +92,10 @@ def say(
     replace: promises.Replace = None,
 ) -> None:
     """Plan for TEXT, show the next 24 hours, then ask to activate it."""
-    from intentctl import commands
+    from intentctl import commands, keeping
 
     consent = commands.ConsentOptions(yes, no_input, replaces=tuple(replace or ()))
-    commands.say(commands.source(where, deployment), text, output, consent)
+    keeping.say(commands.source(where, deployment), text, output, consent)
 
 
 @app.command()

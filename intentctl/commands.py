@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from intent.models import Intent, Outcome
 from intentctl import lists, render
-from intentctl.arguments import POLL_S, SWITCH_TIMEOUT_S, OutputFormat
+from intentctl.arguments import POLL_S, OutputFormat
 from intentctl.client import Client
 from intentctl.credentials import ADMIN_KEY_FILE, DEFAULT_SERVER, ServerAddress, key_for
 from intentctl.lines import MAX_LINE_BYTES, texts
@@ -192,34 +192,6 @@ def _answered(source: Operator, intent: Intent, kept: str | None) -> Intent:
         return intent
 
 
-def say(source: Operator, text: str, form: OutputFormat, consent: ConsentOptions) -> None:
-    """Plan for a text; if a person says yes, apply an act, or keep a promise from now on.
-
-    Raises:
-        CommandError: the outcome is not ok, or nobody agreed.
-        ServiceError: it cannot be planned for, was refused, or the switch was given up; or no service was asked.
-    """
-    from intentctl import keeping
-
-    answer = make_plan(source, text, form, consent)
-    if form is OutputFormat.TABLE:
-        render.grid(render.plans_rows(answer.plans))
-    outcome = keeping.TextOutcome(answer.intent)
-    try:
-        if any(plan.kind == "promise" for plan in answer.plans):
-            keeping.keep(source, answer.plans, form, consent, outcome)
-        else:
-            changing = [plan for plan in answer.plans if plan.changes]
-            outcome.operations = _switch(source, changing, consent, SWITCH_TIMEOUT_S)
-    finally:
-        operations = outcome.operations
-        rows = [row for operation in operations for row in render.operation_rows(operation)]
-        operation = operations[0] if len(operations) == 1 else None
-        document = {**answer.model_dump(mode="json"), "operation": operation, "operations": operations}
-        render.emit({**document, "promise": outcome.promise, "agenda": outcome.agenda}, form, rows)
-    _check_operations(operations)
-
-
 def apply(service: Operator, plan_id: str, form: OutputFormat, consent: ConsentOptions, timeout_s: float) -> None:
     """Ask, switch, and show what happened.
 
@@ -227,12 +199,12 @@ def apply(service: Operator, plan_id: str, form: OutputFormat, consent: ConsentO
         CommandError: nobody agreed, or it took too long.
         ServiceError: the service refused, or the switch was given up.
     """
-    (operation,) = _switch(service, [service.saved_plan(plan_id)], consent, timeout_s)
+    (operation,) = switch(service, [service.saved_plan(plan_id)], consent, timeout_s)
     render.emit(operation, form, render.operation_rows(operation))
-    _check_operations([operation])
+    check_operations([operation])
 
 
-def _switch(
+def switch(
     source: Operator, plans: Sequence[docs.PlanDocument], consent: ConsentOptions, timeout_s: float
 ) -> list[docs.OperationDocument]:
     """The operations of plans for different models at their ends; they run at the same time."""
@@ -316,7 +288,12 @@ def follow(service: Operator, operation_id: str, timeout_s: float) -> Iterator[d
         time.sleep(POLL_S)
 
 
-def _check_operations(operations: Sequence[docs.OperationDocument]) -> None:
+def check_operations(operations: Sequence[docs.OperationDocument]) -> None:
+    """Raise what the first operation that failed says.
+
+    Raises:
+        ServiceError: one did.
+    """
     for operation in operations:
         if operation.error:
             raise ServiceError.answered(operation.error)

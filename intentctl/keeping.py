@@ -1,12 +1,11 @@
-"""What bare text that is a promise does: show the time ahead, ask, activate, and switch if due."""
+"""What bare text does: plan; for a promise show the time ahead, ask, activate, and switch if due."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from intent.models import Intent
-from intentctl import render
+from intentctl import commands, render
 from intentctl.arguments import SWITCH_TIMEOUT_S, OutputFormat
-from intentctl.commands import ConsentOptions, acknowledged, can_ask, refuse_unasked, says_yes, to_its_end
 from intentctl.promises import agenda_rows, promise_rows
 from intentctl.visible import visible
 from service import documents as docs
@@ -24,11 +23,37 @@ class TextOutcome:
     operations: list[docs.OperationDocument] = field(default_factory=list)
 
 
+def say(source: Operator, text: str, form: OutputFormat, consent: commands.ConsentOptions) -> None:
+    """Plan for a text; if a person says yes, apply an act, or keep a promise from now on.
+
+    Raises:
+        CommandError: the outcome is not ok, or nobody agreed.
+        ServiceError: it cannot be planned for, was refused, or the switch was given up; or no service was asked.
+    """
+    answer = commands.make_plan(source, text, form, consent)
+    if form is OutputFormat.TABLE:
+        render.grid(render.plans_rows(answer.plans))
+    outcome = TextOutcome(answer.intent)
+    try:
+        if any(plan.kind == "promise" for plan in answer.plans):
+            keep(source, answer.plans, form, consent, outcome)
+        else:
+            changing = [plan for plan in answer.plans if plan.changes]
+            outcome.operations = commands.switch(source, changing, consent, SWITCH_TIMEOUT_S)
+    finally:
+        operations = outcome.operations
+        rows = [row for operation in operations for row in render.operation_rows(operation)]
+        operation = operations[0] if len(operations) == 1 else None
+        document = {**answer.model_dump(mode="json"), "operation": operation, "operations": operations}
+        render.emit({**document, "promise": outcome.promise, "agenda": outcome.agenda}, form, rows)
+    commands.check_operations(operations)
+
+
 def keep(
     source: Operator,
     plans: Sequence[docs.PlanDocument],
     form: OutputFormat,
-    consent: ConsentOptions,
+    consent: commands.ConsentOptions,
     outcome: TextOutcome,
 ) -> None:
     """Show the time ahead and, after a yes, keep the intent of these plans; ``outcome`` notes all of it.
@@ -49,7 +74,7 @@ def keep(
     outcome.agenda = source.agenda(docs.AgendaRequest(intent_id=intent_id, replace=list(consent.replaces)))
     if form is OutputFormat.TABLE:
         render.grid(agenda_rows(outcome.agenda))
-    seen = sorted({code for plan in plans for code in acknowledged(plan, consent)})
+    seen = sorted({code for plan in plans for code in commands.acknowledged(plan, consent)})
     _ask(plans[0], changing, consent)
     outcome.promise = _activated(source, intent_id, consent, seen)
     if outcome.promise is not None and form is OutputFormat.TABLE:
@@ -62,19 +87,19 @@ def keep(
                 raise
             render.talk(f"not switched by this command: {error}")
             render.talk("what comes is in `intentctl agenda`; how far the controller goes, in `intentctl mode`")
-    outcome.operations = [to_its_end(source, operation, SWITCH_TIMEOUT_S) for operation in outcome.operations]
+    outcome.operations = [commands.to_its_end(source, operation, SWITCH_TIMEOUT_S) for operation in outcome.operations]
 
 
-def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent: ConsentOptions) -> None:
+def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent: commands.ConsentOptions) -> None:
     shapes = [" to ".join(topology.shape for topology in (plan.now, plan.target) if topology) for plan in changing]
     now = f", and switch now where it is due ({visible(', '.join(shapes))})" if shapes else ""
     later = f"intentctl activate {plan.intent_id}, or only intentctl apply {plan.id}"
     question = f"Keep {plan.intent_id} from now on{now}?"
-    refuse_unasked(consent, question, f"{plan.id} was not applied", later)
+    commands.refuse_unasked(consent, question, f"{plan.id} was not applied", later)
 
 
 def _activated(
-    source: Operator, intent_id: str, consent: ConsentOptions, seen: Sequence[str]
+    source: Operator, intent_id: str, consent: commands.ConsentOptions, seen: Sequence[str]
 ) -> docs.PromiseDocument | None:
     """The promise; None where whoever asks may apply plans and not activate intents."""
     request = docs.ActivateRequest(replace=list(consent.replaces), acknowledge=list(seen))
@@ -87,10 +112,10 @@ def _activated(
         clashing = [
             error.pointer and error.message.split(":")[0] for error in error.problem.errors if error.code == CLASH
         ]
-        if not clashing or not can_ask(consent):
+        if not clashing or not commands.can_ask(consent):
             raise
         render.talk(str(error))
-        if not says_yes("Put this in their place? [y/N] "):
+        if not commands.says_yes("Put this in their place? [y/N] "):
             raise
         replaces = [*consent.replaces, *clashing]
         return source.activate(intent_id, docs.ActivateRequest(replace=replaces, acknowledge=list(seen)))
