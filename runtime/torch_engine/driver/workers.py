@@ -437,8 +437,8 @@ class Ranks:
         try:
             for device in self.topology.devices:
                 with suppress(WorkerLostError):
-                    await workers.forget(device)
                     await workers.order(device, messages.Drop(self.generation))
+                    await workers.forget(device)
         finally:
             if self._memory:
                 self._memory.close()

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from runtime.notation import parse_topology
 from runtime.process.launcher import Incarnation, LocalLauncher
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError, load_failed
 from runtime.torch_engine.driver.workers import Workers as RealWorkers
-from runtime.torch_engine.messages import Forget, GiveBack, WarmUp, WorkerConfig
+from runtime.torch_engine.messages import Drop, Forget, GiveBack, WarmUp, WorkerConfig
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import GroupAborted
 from tests.rows import rows
@@ -179,3 +180,18 @@ async def test_memory_is_given_back_when_every_peer_that_lives_has_closed_it(mon
     else:
         await workers.give_back(0, [Piece(0, 0)], [(0, 4)])
         assert orders == asked
+
+
+async def test_a_role_goes_though_the_memory_of_peers_cannot_be_closed(ranks):
+    dropped = list[int]()
+
+    async def order(device: int, order: Drop) -> None:
+        dropped.append(device)
+
+    async def forget(device: int) -> None:
+        raise SwitchError(Reason.LOAD_FAILED, "cannot close")
+
+    workers: Any = SimpleNamespace(order=order, forget=forget)
+    with pytest.raises(SwitchError, match="cannot close"):
+        await ranks.release(workers)
+    assert dropped == [ranks.topology.devices[0]]
