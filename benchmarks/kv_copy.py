@@ -1,4 +1,4 @@
-"""How fast KV is copied from a peer's blocks to one's own, beside a plain copy of as many bytes on the same device.
+"""How fast KV is copied from a peer's blocks, beside a plain copy of as many bytes on that device.
 
 On a GPU the peer is a process of its own on the same device, and one kernel packs and scatters; on a CPU the stores are
 two of one process. Exits with 2 where there is no such device.

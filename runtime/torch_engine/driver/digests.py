@@ -44,9 +44,9 @@ async def refuse_other_bytes(host: Host, boxes: Sequences[Transfer], runs: Runs,
     for number in random.sample(range(total), min(most, total)):
         (block, _, tokens), (box, piece) = parts[number // len(pieces)], pieces[number % len(pieces)]
         places[box].append((block, tokens, piece))
-    for box, of in places.items():
-        for first in range(0, len(of), _AT_ONCE):
-            await _refuse_other_bytes(host, box, Digest(of[first : first + _AT_ONCE]))
+    for box, chosen in places.items():
+        for first in range(0, len(chosen), _AT_ONCE):
+            await _refuse_other_bytes(host, box, Digest(chosen[first : first + _AT_ONCE]))
 
 
 async def _refuse_other_bytes(host: Host, box: Transfer, order: Digest) -> None:

@@ -137,11 +137,11 @@ class TorchDriver:
         if ranks is not self.active and ranks.could_block(self.active):
             await ranks.warm_up(self.parts.workers)
             return
-        decodes, steps = 1, [0]
+        decodes, prompts_of_steps = 1, [0]
         if self.parts.workers.gains:
             decodes = max(1, -(-self.num_running // ranks.topology.pp_size))
-            steps.append((self.parts.settings.max_batch_tokens - decodes) // 2)
-        for prompts in steps:
+            prompts_of_steps.append((self.parts.settings.max_batch_tokens - decodes) // 2)
+        for prompts in prompts_of_steps:
             self._batch_id += 1
             step = ranks.probe(self._batch_id, self._scratch, decodes, prompts)
             self.parts.workers.broadcast(ranks.topology.devices, step)
