@@ -108,7 +108,8 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
         words = draft.say("hidden_characters" if disguised else "hidden_characters_left_out", which=hidden)
         findings = (*findings, Finding("hidden_characters", "/text", words))
         if draft.goals and not questions and disguised:
-            visible, nothing = draft.say("visible_only"), draft.say("nothing")
+            visible = draft.say("visible_only")
+            nothing = draft.say("nothing")
             questions = (Question(words, (visible, nothing), visible, (_visible(draft.text), nothing)),)
     intent = Intent(
         text=draft.text,

@@ -50,7 +50,8 @@ def holds(window: Window, now: datetime, said_at: datetime | None = None) -> boo
 def _on_the_wall(window: RecurringWindow | DatedWindow, local: datetime) -> bool:
     """Whether the clock there shows one of the hours of today, or of those that began yesterday."""
     first, last = minutes(window.start, window.end)
-    today, clock = local.date(), minute_of(local)
+    today = local.date()
+    clock = minute_of(local)
     return (_begins(window, today) and first <= clock < last) or (
         _begins(window, today - timedelta(days=1)) and first <= clock + DAY_MIN < last
     )

@@ -91,7 +91,8 @@ def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[st
     if first in commands or first in {"--help", "--version"} or first.startswith(("--install-", "--show-")):
         return list(arguments)
     if first.startswith("-") and (command := next((word for word in arguments if word in commands), None)):
-        rest, words = list(arguments), 2 if command in groups else 1
+        rest = list(arguments)
+        words = 2 if command in groups else 1
         place = rest.index(command)
         return rest[place : place + words] + rest[:place] + rest[place + words :]
     if not first.startswith("-") and not first.strip().count(" "):

@@ -92,7 +92,8 @@ def plan(source: Operator, text: str | None, form: OutputFormat, look: PlanOptio
         from intentctl.plots import check_name
 
         check_name(look.plot)
-    when, model = look.when, look.model
+    when = look.when
+    model = look.model
     answer = (
         make_plan(source, text, form, when=when, model=model) if text is not None else _plan_to_target(source, look)
     )
@@ -145,7 +146,8 @@ def make_plan(
         ServiceError: nothing holds the goals.
     """
     when = when or docs.When()
-    intent, kept = intent_of(source, text, when.now), text if is_kept(text) else None
+    intent = intent_of(source, text, when.now)
+    kept = text if is_kept(text) else None
     if form is OutputFormat.TABLE:
         render.grid(render.intent_rows(intent))
     if intent.outcome is Outcome.CLARIFY and not is_kept(text) and source.serves:

@@ -33,13 +33,21 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 STATICS = ("1x1", "pp2")
-SMALLEST, BURSTS_MEASURED, READY_S = STATICS[0], 3, 2.0
-PROMPT_TOKENS, ANSWER_TOKENS, PROMPTS = 200, 100, 8
+SMALLEST = STATICS[0]
+BURSTS_MEASURED = 3
+READY_S = 2.0
+PROMPT_TOKENS = 200
+ANSWER_TOKENS = 100
+PROMPTS = 8
 LEAST_NIGHT_S = 25.0
 MINUTE = timedelta(minutes=1)
-LEAD_S, SURGE_S, AFTER_S, CALM_EVERY_S = 10.0, 24.0, 10.0, 5.0
+LEAD_S = 10.0
+SURGE_S = 24.0
+AFTER_S = 10.0
+CALM_EVERY_S = 5.0
 """Of a surge: before it, it, after it, and between two requests before and after."""
-SURGE_BURST, SURGE_SHARE = 5, 0.8
+SURGE_BURST = 5
+SURGE_SHARE = 0.8
 """Requests that come at once, as many as two devices hold; and the share of the time that these take on two."""
 
 DEPLOYMENT = """\
@@ -241,7 +249,8 @@ def run(form: OutputFormat, *, statics: bool) -> None:
             render.talk(f"peak begins at {datetime.fromtimestamp(day.peak_s, UTC):%H:%M} UTC")
             return _lived(client, lambda: day, static, is_kept=static is None)
 
-    lived, alone = live(None), dict[str, Lived]()
+    lived = live(None)
+    alone = dict[str, Lived]()
     for topology in STATICS if statics else ():
         render.talk(f"the same day on {topology} alone")
         alone[topology] = live(topology)
@@ -349,7 +358,9 @@ def prompts() -> list[list[int]]:
 
 async def _ask(openai: "AsyncOpenAI", lived: Lived) -> None:
     """Requests as the day has them, until all have ended."""
-    loads, known, count = list[BackgroundLoad](), prompts(), 0
+    loads = list[BackgroundLoad]()
+    known = prompts()
+    count = 0
     for at_s, burst in lived.day.arrivals(time.time()):
         await asyncio.sleep(max(0.0, at_s - time.time()))
         chosen = [known[(count + number) % PROMPTS] for number in range(burst)]

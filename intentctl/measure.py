@@ -126,7 +126,8 @@ def _sham_stops(stream: ClientStream, interval: TimeInterval, count: int, chance
     gaps = [b - a for a, b in pairwise(stream.arrivals_s[first:last])]
     if len(gaps) < 2 * MIN_GAPS + 1:
         return []
-    low, high = stream.arrivals_s[first + MIN_GAPS], stream.arrivals_s[last - 1 - MIN_GAPS]
+    low = stream.arrivals_s[first + MIN_GAPS]
+    high = stream.arrivals_s[last - 1 - MIN_GAPS]
     stops = []
     for _ in range(count):
         moment = chance.uniform(low, high)

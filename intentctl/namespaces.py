@@ -83,11 +83,16 @@ class AgentHost:
             CommandError: it cannot be made; nothing of it is left.
         """
         number = (os.getpid() * 16 + next(_numbers)) % 16000
-        self.name, self.log = name, log
-        self.ours, self.theirs = f"ic{number}a", f"ic{number}b"
+        self.name = name
+        self.log = log
+        self.ours = f"ic{number}a"
+        self.theirs = f"ic{number}b"
         """The ends of the link."""
-        net, last = f"10.213.{number // 64}", number % 64 * 4
-        self._net, self.near, self.address = f"{net}.{last}/30", f"{net}.{last + 1}", f"{net}.{last + 2}"
+        net = f"10.213.{number // 64}"
+        last = number % 64 * 4
+        self._net = f"{net}.{last}/30"
+        self.near = f"{net}.{last + 1}"
+        self.address = f"{net}.{last + 2}"
         script = AGENT.format(name=name, python=shlex.quote(sys.executable), port=PORT)
         with log.open("wb") as output:
             self._unshare = subprocess.Popen(

@@ -106,7 +106,8 @@ def find_subject(client: "Client", options: ProfileOptions) -> Subject:
         busy = state.operation or f"{state.streams} streams"
         raise failure("error", f"{client.url} is in use ({busy}); measure when nothing else runs")
     described = client.profiles(options.model)
-    cluster, topology = _cluster(state.inventory), state.topology.noun
+    cluster = _cluster(state.inventory)
+    topology = state.topology.noun
     kinds = sorted({stage.kind for stage in topology.stages})
     nodes = [node.name for node in cluster.nodes if {gpu.index for gpu in node.gpus} & {*topology.devices}]
     if len(kinds) > 1 or len(nodes) > 1:

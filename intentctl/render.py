@@ -219,7 +219,8 @@ def _change(change: docs.ChangeDocument) -> str:
         return f'"{goal.evidence}"' if goal else ""
     from intent.document import goal_document
 
-    before, after = goal_document(change.before), goal_document(change.after)
+    before = goal_document(change.before)
+    after = goal_document(change.after)
     slots = [slot for slot in after if slot != "evidence" and before.get(slot) != after[slot]]
     name = next((after[key] for key in ("metric", "key", "value", "selector") if key in after), after["type"])
     return f"{name}: " + ", ".join(f"{slot} {_slot(before.get(slot))} -> {_slot(after[slot])}" for slot in slots)
@@ -469,7 +470,8 @@ class SwitchProgress:
 
     def show(self, operation: docs.OperationDocument) -> None:
         """Bring the display to an operation's state."""
-        copied, lag = operation.progress.copied_bytes, operation.progress.lag.bytes
+        copied = operation.progress.copied_bytes
+        lag = operation.progress.lag.bytes
         if self._progress is not None and self._task is not None:
             total = copied + lag or None
             self._progress.update(self._task, description=operation.phase.value, completed=copied, total=total)

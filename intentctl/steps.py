@@ -99,7 +99,8 @@ class Readings:
 
     def samples(self) -> list[StepSample]:
         """Step times; a prefill that is lost in what its request costs is left out."""
-        request_s, found = self.request_s(), []
+        request_s = self.request_s()
+        found = []
         for point in self.taken:
             reading = self._median(point)
             if point.is_decode:
@@ -130,7 +131,9 @@ class Bench:
     """A running service that is asked for steps."""
 
     def __init__(self, client: "Client", openai: "AsyncOpenAI", model: ModelSpec) -> None:
-        self._client, self._openai, self._model = client, openai, model
+        self._client = client
+        self._openai = openai
+        self._model = model
         self._chance = random.Random()  # no seed: a prefix cache must not know the prompts from an earlier run
         self._fingerprints: set[str] = set()
 
@@ -165,7 +168,8 @@ class Bench:
 
     def _load(self, point: Point, max_tokens: int) -> BackgroundLoad:
         """Requests with prompts that nobody has sent before."""
-        tokens, vocabulary = range(point.tokens), self._model.vocab_size
+        tokens = range(point.tokens)
+        vocabulary = self._model.vocab_size
         prompts = [[self._chance.randrange(vocabulary) for _ in tokens] for _ in range(point.sequences)]
         return BackgroundLoad(self._openai, self._model.name, prompts, max_tokens)
 

@@ -62,7 +62,9 @@ class BackgroundLoad:
 
     def __init__(self, client: "AsyncOpenAI", model: str, prompts: Sequence[Prompt], max_tokens: int) -> None:
         self.recordings = [Recording(prompt) for prompt in prompts]
-        self._client, self._model, self._max_tokens = client, model, max_tokens
+        self._client = client
+        self._model = model
+        self._max_tokens = max_tokens
         self._tasks = [asyncio.create_task(self._run(recording)) for recording in self.recordings]
 
     async def finish(self) -> list[Recording]:

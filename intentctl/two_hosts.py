@@ -25,8 +25,10 @@ from intentctl.status import CommandError, failure
 from intentctl.visible import visible_lines
 from service.documents.plans import PlanRequest
 
-LEFT, RIGHT = "a", "b"
-START, TARGETS = "CPU[2]", ("CPU[0,1]", "CPU[2]:0-4 > CPU[3]:4-8")
+LEFT = "a"
+RIGHT = "b"
+START = "CPU[2]"
+TARGETS = ("CPU[0,1]", "CPU[2]:0-4 > CPU[3]:4-8")
 """One device on the right, TP2 on the left, PP2 on the right."""
 END_S = 60.0
 """How long what was interrupted may take to end by itself."""

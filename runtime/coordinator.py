@@ -121,7 +121,8 @@ class _Switch:
                 try:
                     event = await self._next_event()
                 except asyncio.CancelledError:
-                    is_cancelled, event = True, machine.CancelRequested()
+                    is_cancelled = True
+                    event = machine.CancelRequested()
                 self._advance(event)
         finally:
             await self._leave_nothing()
@@ -224,7 +225,8 @@ class _Switch:
         )
 
     def _report(self) -> CutoverReport:
-        state, cut = self.state, self.state.cut
+        state = self.state
+        cut = self.state.cut
         report = CutoverReport(
             switch_id=self.switch_id,
             source=str(self.source),

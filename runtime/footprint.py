@@ -78,7 +78,8 @@ def transfer(now: Topology, target: Topology, model: ModelSpec) -> tuple[Transfe
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
-    start, end = max(a[0], b[0]), min(a[1], b[1])
+    start = max(a[0], b[0])
+    end = min(a[1], b[1])
     return (start, end) if start < end else None
 
 
@@ -95,7 +96,8 @@ def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
 
 def _weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, float]:
     """As ``weight_bytes``, with fractions of a byte."""
-    first, last = topology.stages[0], topology.stages[-1]
+    first = topology.stages[0]
+    last = topology.stages[-1]
     sizes: dict[int, float] = {}
     for stage in topology.stages:
         widths = sum(BYTES_PER_VALUE[stage.precision_of(layer).weights] for layer in stage.layers)
@@ -126,10 +128,12 @@ class WeightSlice:
 
 def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[WeightSlice, float]]:
     """Device to the slices of weights it holds, with the bytes of each; ``weight_bytes`` is their sum."""
-    first, last = topology.stages[0], topology.stages[-1]
+    first = topology.stages[0]
+    last = topology.stages[-1]
     held: dict[int, dict[WeightSlice, float]] = {}
     for stage in topology.stages:
-        ends, width = stage.precision.activations, _end_bytes(stage, model)
+        ends = stage.precision.activations
+        width = _end_bytes(stage, model)
         sizes = {
             name: model.layer_parameters * per_value / stage.tp_size for name, per_value in BYTES_PER_VALUE.items()
         }
@@ -165,7 +169,8 @@ def blocks(topology: Topology, model: ModelSpec, cluster: Cluster, block_size: i
 
     0 if nothing is.
     """
-    weights, per_block = weight_bytes(topology, model), block_bytes(topology, model, block_size)
+    weights = weight_bytes(topology, model)
+    per_block = block_bytes(topology, model, block_size)
     counts = []
     for device in topology.devices:
         usable = cluster.gpu(device).memory_bytes * (1 - HEADROOM)
@@ -206,7 +211,8 @@ def _shared_bytes(now: Topology, target: Topology, model: ModelSpec) -> dict[int
     for old, new in itertools.product(now.stages, target.stages):
         is_first = old is now.stages[0] and new is target.stages[0]
         is_last = old is now.stages[-1] and new is target.stages[-1]
-        alike, ends = _alike_bytes(old, new, model), _end_bytes(new, model)
+        alike = _alike_bytes(old, new, model)
+        ends = _end_bytes(new, model)
         same_ends = old.precision.activations == new.precision.activations
         for rank, device in enumerate(new.devices):
             if device in old.devices:

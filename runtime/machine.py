@@ -304,7 +304,8 @@ def _shadow_ready(state: SwitchState, at_s: float) -> Step:
 def _lag_measured(state: SwitchState, event: LagMeasured, at_s: float) -> Step:
     if state.phase is not Phase.SYNCING:
         return state, ()
-    lag, last = event.lag, state.lag
+    lag = event.lag
+    last = state.lag
     measured = replace(state, lag=lag)
     if lag.tokens <= event.num_requests * state.settings.lag_tokens_per_request:
         synced = replace(measured, syncing_s=at_s - state.entered_s)

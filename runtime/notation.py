@@ -35,7 +35,8 @@ def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str 
             )
         if precision is None:
             raise TopologyError(f"{text!r} does not say its precision; write e.g. {cluster.kinds[0]}x2@bf16")
-        tp, pp = int(short["tp"] or 1), int(short["pp"] or 1)
+        tp = int(short["tp"] or 1)
+        pp = int(short["pp"] or 1)
         return uniform(cluster, cluster.kinds[0], tp, pp, num_layers, precision)
     parts = [part.strip() for part in stripped.split(">")]
     stages: list[Stage] = []

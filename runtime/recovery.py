@@ -32,7 +32,9 @@ class Recovery:
         """How long a stream waits to go on; with 0 it ends with an error at once."""
         self.num_batches = 0
         """That the engine gave."""
-        self._engine, self._ledger, self._clock = engine, ledger, clock
+        self._engine = engine
+        self._ledger = ledger
+        self._clock = clock
         self._to_resume: dict[str, Stream] = {}
         """Streams whose engine was lost, until they are submitted again."""
         self._resumed: set[str] = set()
@@ -99,7 +101,8 @@ class Recovery:
     def _clear(self, stream: Stream) -> None:
         """It is over, or past the place where it was suspected: others may go on."""
         if stream is self._alone:
-            self._alone, stream.strikes = None, 0
+            self._alone = None
+            stream.strikes = 0
             self._has_room.set()
 
     def resume(self, stream: Stream) -> None:
@@ -155,9 +158,11 @@ class Recovery:
 
     async def _submit_output(self, stream: Stream) -> None:
         assert stream.request is not None, "it was submitted before"
-        epoch, past = self._ledger.resume(stream.request_id), tuple(stream.output)
+        epoch = self._ledger.resume(stream.request_id)
+        past = tuple(stream.output)
         self._resumed.add(stream.request_id)
-        stream.submitted_at, stream.num_resumed = self.num_batches, len(past)
+        stream.submitted_at = self.num_batches
+        stream.num_resumed = len(past)
         try:
             await self._engine.submit(replace(stream.request, epoch=epoch, past=past))
         except EngineLostError:

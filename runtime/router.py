@@ -264,7 +264,8 @@ class Router:
             return
         stream.output.append(token.token_id)
         self._recovery.hear(stream)
-        before_s, stream.e2e_s = stream.e2e_s, now_s - stream.arrived_s
+        before_s = stream.e2e_s
+        stream.e2e_s = now_s - stream.arrived_s
         stream.last_index = token.index
         if stream.gaps is not None:
             stream.gaps.add(stream.e2e_s - before_s, before_s - stream.ttft_s, token.index)

@@ -184,14 +184,17 @@ class Stream:
                 raise self.failure
             self.wake.clear()
             await self.wake.wait()
-        arrivals, self.arrivals = self.arrivals[:AT_A_TIME], self.arrivals[AT_A_TIME:]
+        arrivals = self.arrivals[:AT_A_TIME]
+        self.arrivals = self.arrivals[AT_A_TIME:]
         if self.arrivals:
             await asyncio.sleep(0)
         return arrivals
 
     def delta(self, arrival: TokenArrival) -> Delta:
         """What the client gets for one token."""
-        token, text, finish = arrival.token, "", arrival.token.finish
+        token = arrival.token
+        text = ""
+        finish = arrival.token.finish
         self.num_tokens += token.token_id is not None
         self.num_cached = token.num_cached if token.index == 0 else self.num_cached
         # the text of a stop token is no part of the answer
@@ -200,7 +203,8 @@ class Stream:
             finish = Finish.STOP if is_stopped else finish
         if token.finish is not None and finish is token.finish:
             rest, is_stopped = self.text.end()
-            text, finish = text + rest, Finish.STOP if is_stopped else finish
+            text = text + rest
+            finish = Finish.STOP if is_stopped else finish
         return Delta(
             text=text,
             token_id=token.token_id,

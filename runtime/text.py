@@ -66,7 +66,8 @@ class StopStrings:
 
     def flush(self) -> str:
         """What was held back, when no more text comes."""
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         return held
 
 

@@ -26,7 +26,9 @@ def crossing(
 
     None within a host, or where the deployment names no network between hosts or the target has no figures.
     """
-    link, load, engine = problem.cluster.between, OperatingLoad.of(problem.workload), problem.capabilities
+    link = problem.cluster.between
+    load = OperatingLoad.of(problem.workload)
+    engine = problem.capabilities
     if link is None or _hosts(today.topology, problem.cluster) == _hosts(target.topology, problem.cluster):
         return None
     token_bytes = kv_bytes_per_token(problem.model, today.topology.stages[0].precision.kv)

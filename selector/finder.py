@@ -108,7 +108,9 @@ class Finder:
 
         See ``selector.objectives``.
         """
-        problem, workload, better = self.problem, self.problem.workload, balance.better
+        problem = self.problem
+        workload = self.problem.workload
+        better = balance.better
         priced = not problem.unpriced
         metric, unit = ("cost", "USD/h") if priced else ("gpu_count", "gpus")
 
@@ -136,7 +138,8 @@ class Finder:
     @property
     def _limits(self) -> list[Threshold]:
         """What holds for all that is searched, the nearest to goals that clash as well."""
-        devices, loss = self.problem.limits.max_gpus, self.ranking.demands.most_quality_loss
+        devices = self.problem.limits.max_gpus
+        loss = self.ranking.demands.most_quality_loss
         limits: list[tuple[Metric, float | None]] = [("devices", devices), ("quality_loss", loss)]
         return [Threshold(metric, most) for metric, most in limits if most is not None]
 
@@ -216,7 +219,8 @@ class Finder:
 
 
 def _topology(pipeline: Pipeline, devices: Sequence[tuple[int, ...]]) -> Topology:
-    stages, start = [], 0
+    stages = []
+    start = 0
     for parts, given in zip(pipeline.stages, devices, strict=True):
         ends = list(accumulate((layers for _, layers in parts), initial=start))
         ranges = [LayerRange(*bounds) for bounds in pairwise(ends)]
@@ -252,7 +256,8 @@ def _beside(problem: SearchInput, cluster: Cluster) -> list[Cluster]:
     if now is None or not whole or not set(now.devices) & {gpu.index for gpu in cluster.gpus}:
         return []
     needed = blocks_to_move(problem)
-    weights, per_block = weight_bytes(now, problem.model), block_bytes(now, problem.model, BLOCK_TOKENS)
+    weights = weight_bytes(now, problem.model)
+    per_block = block_bytes(now, problem.model, BLOCK_TOKENS)
     taken = {device: round((weights[device] + needed * per_block[device]) / (1 - HEADROOM)) for device in now.devices}
     return [_kept(cluster, taken, now.devices), _kept(cluster, taken, ())]
 
@@ -301,7 +306,8 @@ def why_infeasible(ranking: Ranking, finder: Finder) -> Infeasible:
 def _nothing_runs(finder: Finder) -> tuple[str, ...]:
     """Why not one topology is left."""
     if finder.holds is not None:
-        model, in_flight = finder.problem.model, finder.problem.workload.concurrency
+        model = finder.problem.model
+        in_flight = finder.problem.workload.concurrency
         what = f"layers of {model.name} fit, with the KV of {in_flight} requests in flight, into the devices that may be used"
         return (f"at most {finder.holds} of the {model.num_layers} {what}",)
     reasons = why_no_stage(finder.problem, finder.precisions)

@@ -44,7 +44,8 @@ class Fleets:
 
         ``alone`` is the best single pipeline: what costs as much is not looked at.
         """
-        engine, problem = self.finder.problem.capabilities, self.finder.problem
+        engine = self.finder.problem.capabilities
+        problem = self.finder.problem
         if problem.cluster.network is None:
             return None
         counts = [count for count in COUNTS if engine is None or count <= engine.max_replicas]
@@ -111,7 +112,8 @@ class Fleets:
 
     def _on(self, parts: Sequence[Counts], goals: Sequence[Bound], objectives: Sequence[Bound]) -> SearchResult | None:
         """A replica on each part, or nothing if one of them cannot hold the goals."""
-        finder, answers = self._sharing(len(parts)), dict[Counts, SearchResult]()
+        finder = self._sharing(len(parts))
+        answers = dict[Counts, SearchResult]()
         found: list[Candidate] = []
         clusters = divided(finder.problem.cluster, self._pools, parts)
         for part, cluster in zip(parts, clusters, strict=False):

@@ -315,7 +315,8 @@ class SearchInput:
     @property
     def batching(self) -> Batching:
         """As far as engine and limits allow steps to be filled."""
-        limits, engine = self.limits, self.capabilities.batching if self.capabilities else USUAL_BATCHING
+        limits = self.limits
+        engine = self.capabilities.batching if self.capabilities else USUAL_BATCHING
         return Batching(
             min(engine.max_sequences, limits.max_sequences or engine.max_sequences),
             min(engine.max_step_tokens, limits.max_step_tokens or engine.max_step_tokens),

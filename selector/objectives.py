@@ -38,10 +38,12 @@ class Places:
 def places(goals: Sequence[Goal], problem: SearchInput) -> Places:
     """What the placements of a model, or of everything, leave; frozen devices that are idle stay idle."""
     mine = [goal for goal in goals if isinstance(goal, Placement) and concerns(goal, problem.model.name)]
-    cluster, now = problem.cluster, set(problem.now.devices) if problem.now else set[int]()
+    cluster = problem.cluster
+    now = set(problem.now.devices) if problem.now else set[int]()
     out = problem.capabilities.out if problem.capabilities else frozenset[int]()
     allowed = {gpu.index for gpu in cluster.gpus} - out
-    frozen, preferred = set[int](), set[int]()
+    frozen = set[int]()
+    preferred = set[int]()
     for goal in mine:
         named = cluster.named(goal.selector)
         match goal.rule:
@@ -84,7 +86,8 @@ def _note(goals: Sequence[Placement], left: Collection[int], out: Collection[int
 
 Choice = TypeVar("Choice")
 
-FIRST, SECOND = 2.0, 1.0
+FIRST = 2.0
+SECOND = 1.0
 """Weights of two sides: exponents of what they read."""
 _SIDES = ("latency", "throughput", "cost")
 _NEAR = 1e-3
@@ -179,7 +182,8 @@ class Trade(Generic[Choice]):
         found = self.buys(costs[-1])
         if found is None:
             return None
-        best, score = found[0], self.score(*found[1:])
+        best = found[0]
+        score = self.score(*found[1:])
         open_ranges = [(0, len(costs) - 1, found[1])]
         while open_ranges:
             low, high, reading = open_ranges.pop()
@@ -189,7 +193,8 @@ class Trade(Generic[Choice]):
             tried = self.buys(costs[middle])
             if tried is not None:
                 if self.score(*tried[1:]) < score:
-                    best, score = tried[0], self.score(*tried[1:])
+                    best = tried[0]
+                    score = self.score(*tried[1:])
                 open_ranges.append((low, middle, tried[1]))
             open_ranges.append((middle + 1, high, reading))
         return best
@@ -237,7 +242,8 @@ def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
     Keeping up with the workload's rate is demanded beside a latency goal, since no latency holds under
     overload; else it is wished.
     """
-    model, workload = problem.model.name, problem.workload
+    model = problem.model.name
+    workload = problem.workload
     mine = [goal for goal in goals if getattr(goal, "model", None) in {None, model}]
     readable = [goal for goal in mine if _readable(goal, problem)]
     bounds = [goal for goal in readable if isinstance(goal, Bound) and goal.op not in {"minimize", "maximize"}]
@@ -365,7 +371,8 @@ def thresholds(goals: Sequence[Bound], problem: SearchInput) -> list[Threshold]:
 
 def _threshold(goal: Objective, metric: Metric, problem: SearchInput) -> Threshold:
     """On what the search predicts, before corrections."""
-    value, workload = goal.value or 0.0, problem.workload
+    value = goal.value or 0.0
+    workload = problem.workload
     if goal.metric in LATENCIES:
         stat = goal.stat or "mean"
         return Threshold(metric, value / problem.correction(metric, stat), stat)

@@ -48,7 +48,8 @@ class SimulatedPrediction:
         """What predictions have to be multiplied by; nothing for those without end."""
         found = {("rate", "mean"): self.sustained_tok_s / self.predicted.throughput_tok_s}
         for metric in _LATENCIES:
-            closed, served = _readings(self.predicted, metric), _readings(self.simulation, metric)
+            closed = _readings(self.predicted, metric)
+            served = _readings(self.simulation, metric)
             found |= {
                 (metric, stat): served[stat] / value
                 for stat, value in closed.items()
@@ -79,7 +80,8 @@ class SimulatedPrediction:
 
     def _is_off(self, metric: str, goals: Sequence[Goal]) -> bool:
         """By more than the error band, or on the other side of a bound."""
-        closed, served = _readings(self.predicted, metric), _readings(self.simulation, metric)
+        closed = _readings(self.predicted, metric)
+        served = _readings(self.simulation, metric)
         bounds = [
             (goal.stat or "mean", goal.value)
             for goal in goals
@@ -129,7 +131,8 @@ def named(target: Topology, problem: SearchInput, profiles: Mapping[str, Profile
     seen = {side: _seen(side, problem, profiles) for side in sides}
     known = {topology: _believed(found, (), problem) for topology, found in seen.items() if found}
     here = replace(problem, observed=known)
-    found, today = _told_of(target, here, profiles), None
+    found = _told_of(target, here, profiles)
+    today = None
     if problem.now in known:
         today = candidate(problem.now, here, profiles)
     change = switch(today, found, problem, crossing(today, found, problem, profiles)) if today else None
@@ -275,7 +278,8 @@ def _refused(stays: Infeasible, switched: Plan, bound: Objective) -> Infeasible:
 
 def _without(plan: Plan, quicker: Objective, bound: Objective) -> Plan:
     """A plan that speaks of the bound where it means a goal that nobody said."""
-    unsaid, bound_words = explain.goal_words(quicker), explain.goal_words(bound)
+    unsaid = explain.goal_words(quicker)
+    bound_words = explain.goal_words(bound)
     second = plan.runner_up
     return replace(
         plan,

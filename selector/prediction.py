@@ -99,7 +99,9 @@ def _prediction(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -
     """
     if not pipelines:
         return None
-    load, cluster, most = grid.setting.load, grid.setting.cluster, pipelines[-1]
+    load = grid.setting.load
+    cluster = grid.setting.cluster
+    most = pipelines[-1]
     source, error_band = confidence(topology, grid.setting.profiles)
 
     def lowest(metric: Metric) -> dict[str, float]:
@@ -185,12 +187,10 @@ def simulated(
         TopologyError: two stages on nodes without a network between them.
     """
     server = server_of(topology, problem.model, problem.cluster, profiles, problem.batching)
-    load, draw, now, arrivals = (
-        OperatingLoad.of(problem.workload),
-        random.Random(seed),
-        0.0,
-        list[RequestArrival](),
-    )
+    load = OperatingLoad.of(problem.workload)
+    draw = random.Random(seed)
+    now = 0.0
+    arrivals = list[RequestArrival]()
     for _ in range(REQUESTS):
         now += draw.expovariate(load.rate_rps)
         arrivals.append(RequestArrival(now, load.input_tokens, load.output_tokens))

@@ -80,7 +80,8 @@ def switch(
     if today.topology == target.topology:
         return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)
     passes_s = today.prediction.tpot_s["mean"], target.prediction.tpot_s["mean"]
-    stop_s, pause_s = sum(passes_s), min(passes_s)
+    stop_s = sum(passes_s)
+    pause_s = min(passes_s)
     prices = _prices(problem.cluster)
     if crowded(target.topology, problem):
         loading_s = _loading_s(streamed(target.topology, problem).load_bytes, problem.cluster)
@@ -90,7 +91,8 @@ def switch(
     prepare_s = BUILD_S + _loading_s(lacking, problem.cluster)
     if over is not None:
         prepare_s += over.sync_s if math.isfinite(over.sync_s) else 0.0
-        stop_s, pause_s = stop_s + over.cut_s, pause_s + over.cut_s
+        stop_s = stop_s + over.cut_s
+        pause_s = pause_s + over.cut_s
     return SwitchPrediction("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s), over)
 
 
@@ -145,7 +147,8 @@ class Ranking:
             if holds(bound, winner, self.problem.workload):
                 return explain.misses(margin_of(bound, loser, self.problem.workload, explain.goal_words(bound)))
         for goal in self.demands.optimised:
-            mine, best = self._signed(goal, loser), self._signed(goal, winner)
+            mine = self._signed(goal, loser)
+            best = self._signed(goal, winner)
             if mine != best:
                 return explain.optimises_less(goal, abs(mine), abs(best))
         if self.demands.balance and self._weighed_up(loser) != self._weighed_up(winner):

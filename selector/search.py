@@ -144,7 +144,8 @@ def _cost_by_devices(goals: Sequence[Goal], problem: SearchInput) -> bool:
 
 def _accounted(goals: Sequence[Goal], finder: Finder) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
     """The goals that are no bounds: those that narrowed the space or order it, and those left out."""
-    demands, problem = finder.ranking.demands, finder.problem
+    demands = finder.ranking.demands
+    problem = finder.problem
     stated = (*demands.bounds, *demands.wishes)
     rules = [goal for goal in goals if goal not in stated and goal not in demands.not_evaluated]
     left_out = tuple(explain.left_out(goal, problem) for goal in demands.not_evaluated)
@@ -218,7 +219,8 @@ def _available(problem: SearchInput, profiles: Mapping[str, Profile]) -> tuple[s
     """The precisions that some device kind has figures for and that limits and engine allow."""
     kinds = (kind for kind in problem.cluster.kinds if kind in profiles)
     names = dict.fromkeys(name for kind in kinds for name in profiles[kind].precisions)
-    limits, engine = problem.limits.allowed_precisions, problem.capabilities
+    limits = problem.limits.allowed_precisions
+    engine = problem.capabilities
     allowed = [name for name in names if limits is None or name in limits]
     return tuple(name for name in allowed if engine is None or name in engine.precisions)
 
@@ -274,7 +276,8 @@ def _but_one(goals: Sequence[Bound]) -> list[list[Bound]]:
 
 def _today(finder: Finder) -> Candidate | None:
     """What runs now, if it may go on."""
-    problem, now = finder.problem, finder.problem.now
+    problem = finder.problem
+    now = finder.problem.now
     if now is None or blocker(now, problem, finder.precisions):
         return None
     try:
@@ -328,7 +331,9 @@ def _other_precision(finder: Finder) -> tuple[str, ...]:
 
 def _notes(finder: Finder, goals: Sequence[Goal]) -> tuple[str, ...]:
     """What was kept, left out or not weighed."""
-    problem, demands, precisions = finder.problem, finder.ranking.demands, finder.precisions
+    problem = finder.problem
+    demands = finder.ranking.demands
+    precisions = finder.precisions
     silent = not demands.rules and demands.most_quality_loss is None
     kept = problem.now and silent and weights_of(problem.now) == set(precisions)
     objectives = [goal for goal in demands.bounds if isinstance(goal, Objective) and goal.tenant]
@@ -344,7 +349,9 @@ def _notes(finder: Finder, goals: Sequence[Goal]) -> tuple[str, ...]:
 
 def _plan(finder: Finder, answer: SearchResult, today: Candidate | None, wanted: _Asked) -> Plan:
     """The plan: what was found, unless what runs now does as well."""
-    problem, demands, ticket = finder.problem, finder.ranking.demands, wanted.ticket
+    problem = finder.problem
+    demands = finder.ranking.demands
+    ticket = wanted.ticket
     ranking = replace(finder.ranking, candidates=[answer.best, *([today] if today else [])])
     best, unpaid = _worth_it(finder, ranking, answer, wanted.preferred)
     second = _runner_up(finder, best, answer)
@@ -404,7 +411,8 @@ def _worth_it(
     finder: Finder, ranking: Ranking, answer: SearchResult, preferred: Collection[int]
 ) -> tuple[Candidate, list[str]]:
     """The found topology, unless what runs is as good or the switch would not pay."""
-    today, demands = ranking.today, ranking.demands
+    today = ranking.today
+    demands = ranking.demands
     if today is None or (preferred and not set(today.topology.devices) <= set(preferred)):
         return answer.best, []
     best = ranking.best_first[0]
@@ -457,7 +465,8 @@ def _about(goal: Bound, best: Candidate, problem: SearchInput) -> Objective | No
 
 def _becomes_of_today(ranking: Ranking, best: Candidate, finder: Finder) -> list[str]:
     """What becomes of today's topology, and why."""
-    now, today = ranking.problem.now, ranking.today
+    now = ranking.problem.now
+    today = ranking.today
     if now is None:
         return []
     name = explain.topology_words(now)

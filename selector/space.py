@@ -57,7 +57,8 @@ def narrowed(
     kinds: Sequence[StageKind], counts: Sequence[int], wishes: Sequence[Config]
 ) -> tuple[list[StageKind], list[int]]:
     """What goals for TP and PP leave; one replica is all there is, so a goal for more leaves nothing."""
-    kept, numbers = list(kinds), list(counts)
+    kept = list(kinds)
+    numbers = list(counts)
     for wish in wishes:
         if wish.op not in _COMPARED:
             continue
@@ -86,7 +87,8 @@ def groups(kinds: Sequence[StageKind], problem: SearchInput) -> Iterator[list[St
 
 def _limited(tp: int, precision: str, problem: SearchInput) -> str:
     """Which limit or engine capability a stage breaks, or nothing."""
-    limits, engine = problem.limits, problem.capabilities
+    limits = problem.limits
+    engine = problem.capabilities
     allowed: list[tuple[str, Collection[object] | None, object]] = [
         ("the limits allow TP", limits.allowed_tp, tp),
         ("the limits allow precision", limits.allowed_precisions, precision),
@@ -100,7 +102,8 @@ def _limited(tp: int, precision: str, problem: SearchInput) -> str:
 
 
 def _too_deep(stages: int, problem: SearchInput) -> str:
-    limits, engine = problem.limits, problem.capabilities
+    limits = problem.limits
+    engine = problem.capabilities
     if engine and stages > engine.max_pp:
         return f"the engine runs PP up to {engine.max_pp}"
     if limits.allowed_pp is not None and stages not in limits.allowed_pp:
@@ -158,7 +161,8 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
         topology.check(problem.cluster, problem.model)
     except TopologyError as error:
         return str(error)
-    limits, formats = problem.limits, weights_of(topology)
+    limits = problem.limits
+    formats = weights_of(topology)
     if not formats <= set(precisions):
         return f"it runs in {_listed(sorted(formats))}; allowed is {_listed(precisions)}"
     if limits.max_gpus is not None and len(topology.devices) > limits.max_gpus:
@@ -244,7 +248,8 @@ def blocks_to_move(problem: SearchInput) -> int:
 
     Those of the load, and no more than what runs has room for.
     """
-    needed, known = blocks_needed(problem), {gpu.index for gpu in problem.cluster.gpus}
+    needed = blocks_needed(problem)
+    known = {gpu.index for gpu in problem.cluster.gpus}
     if problem.now is None or not known.issuperset(problem.now.devices):  # goals keep devices from the target
         return needed
     return min(needed, blocks(problem.now, problem.model, problem.cluster, BLOCK_TOKENS))

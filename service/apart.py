@@ -50,7 +50,8 @@ class Apart:
 
         ``niceness``: of the process, more than the service's.
         """
-        self._patience_s, self._niceness = patience_s, niceness
+        self._patience_s = patience_s
+        self._niceness = niceness
         self._places = threading.BoundedSemaphore(at_once)
         self._starting = threading.Lock()
         self._process: _Process | None = None
@@ -115,7 +116,8 @@ class Apart:
             self._places.release()
 
     def _done(self, work: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        process, why = self._running(), "was lost"
+        process = self._running()
+        why = "was lost"
         try:
             answer, error = process.ask(work, arguments).result(self._patience_s)
         except (TimeoutError, OSError) as silence:
@@ -161,7 +163,8 @@ class _Process:
         Raises:
             OSError: the process is gone; so does the answer to what it cannot answer any more.
         """
-        reply, number = Reply(), next(self._numbers)
+        reply = Reply()
+        number = next(self._numbers)
         with self._asking:
             if self.is_lost:
                 raise OSError
@@ -191,7 +194,8 @@ class _Process:
 def main() -> None:
     """Do what comes over a pipe, each in a thread, until the service is gone."""
     os.nice(int(sys.argv[2]))
-    pipe, sending = Connection(int(sys.argv[1])), threading.Lock()
+    pipe = Connection(int(sys.argv[1]))
+    sending = threading.Lock()
 
     def do(number: int, work: Callable[..., object], arguments: tuple[object, ...]) -> None:
         try:

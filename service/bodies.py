@@ -28,7 +28,8 @@ MAX_VALUES = 20_000
 """Names and values of objects and lists. Numbers in lists are not counted: token ids, which are cheap."""
 BULKY_BYTES = 32_768
 """From here on checking may take milliseconds: in a thread, while others stream."""
-NUM_THREADS, REST = 2, 3.0
+NUM_THREADS = 2
+REST = 3.0
 """Threads that check bulky bodies, and how long each rests after a check, in times of the CPU time that it took:
 together they take half of a core at most, whatever comes."""
 
@@ -75,7 +76,8 @@ class _Bounded(Request):
             if len(body) <= BULKY_BYTES:
                 self._json = _read(body)
             else:
-                loop, read = asyncio.get_running_loop(), partial(_read, body, self.validate)
+                loop = asyncio.get_running_loop()
+                read = partial(_read, body, self.validate)
                 self._json = await loop.run_in_executor(_POOL, _after_rest, read)
         return self._json
 
@@ -128,7 +130,9 @@ class BoundedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         """FastAPI's, told to look at the caller first and to read JSON through the bounds."""
-        handle, right, field = super().get_route_handler(), self.right, self.body_field
+        handle = super().get_route_handler()
+        right = self.right
+        field = self.body_field
 
         async def bounded(request: Request) -> Response:
             if right is None:
@@ -173,7 +177,8 @@ def refuse_outlandish(document: object) -> None:
     Raises:
         HTTPException: saying which.
     """
-    level, num_values = _branches([document]), 0
+    level = _branches([document])
+    num_values = 0
     for _ in range(MAX_DEPTH):
         inner = list[Branch]()
         for item in level:

@@ -8,7 +8,8 @@ from service.errors import RefusedError
 
 def refusal(operation: OperationDocument) -> RefusedError:
     """What to say of an operation that cannot be given up."""
-    name, error = operation.id, operation.error
+    name = operation.id
+    error = operation.error
     if operation.result is not None:
         message = f"{name} is done: {operation.result.target} runs; to go back: intentctl undo {name}"
         return RefusedError(Code.ALREADY_ENDED, message)

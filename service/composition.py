@@ -81,7 +81,8 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
         stack.callback(kept.devices.close)
         hosts = await stack.enter_async_context(open_hosts(deployment, kept.devices))
-        servings, watches = dict[str, Serving](), dict[str, Watch]()
+        servings = dict[str, Serving]()
+        watches = dict[str, Watch]()
         for model in deployment.models:
             planner = Planner(deployment, model, profiles[model.name])
             best = partial(Left(deployment, model.name, planner, kept.active).best, load=None)

@@ -45,7 +45,8 @@ class Connection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, {**app_state, DISCARD: self._discard}, _loop)
-        self._limits, self._metrics = limits, metrics
+        self._limits = limits
+        self._metrics = metrics
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._is_over = False
@@ -55,7 +56,8 @@ class Connection(H11Protocol):
         """Take the client, unless there are too many, or too many from its address."""
         super().connection_made(transport)
         _notice_absence(transport.get_extra_info("socket"), self._limits.unread_timeout_s)
-        most, most_here = self._limits.max_connections, self._limits.max_connections_per_address
+        most = self._limits.max_connections
+        most_here = self._limits.max_connections_per_address
         address = _address(self)
         num_here = sum(_address(cast("Connection", connection)) == address for connection in self.connections)
         if num_here > most_here + MAX_REFUSED:

@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session
 from service.errors import StoreError
 from service.tables import JournalRow
 
-SQLITE, POSTGRESQL = "sqlite", "postgresql"
+SQLITE = "sqlite"
+POSTGRESQL = "postgresql"
 
 REMEDY = {
     SQLITE: "see to the disk and its rights",

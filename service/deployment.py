@@ -250,7 +250,8 @@ def _cluster(data: Section) -> Cluster:
 
 def _check_nodes(source: LocatedYaml) -> None:
     """Every node has a name of its own, and every device a kind that there are figures for."""
-    known, named = {CPU, *kinds(), *source.data.get("profiles", {})}, set[str]()
+    known = {CPU, *kinds(), *source.data.get("profiles", {})}
+    named = set[str]()
     for place, node in enumerate(source.data["cluster"]["nodes"]):
         path: list[str | int] = ["cluster", "nodes", place]
         if node["name"] in named:

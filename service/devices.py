@@ -42,10 +42,13 @@ class Devices:
         Raises:
             StoreError: the store cannot be read.
         """
-        self._store, self._audit = store, Audit(store)
+        self._store = store
+        self._audit = Audit(store)
         self.on_change: Callable[[int], object] = lambda _: None
         """Called with each device that went out or came back, in whatever thread it did."""
-        self._changing, self._writing, self._closed = threading.Lock(), threading.Lock(), threading.Event()
+        self._changing = threading.Lock()
+        self._writing = threading.Lock()
+        self._closed = threading.Event()
         with store.transaction() as session:
             rows = session.query(OutRow)
             self.all: Mapping[int, Out] = {row.device: Out(row.why, row.by, row.since_s) for row in rows}

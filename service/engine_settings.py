@@ -84,7 +84,8 @@ def read_engine(source: LocatedYaml, path: tuple[Key, ...] = ()) -> EngineChoice
         raise _not_its_engine(source, (*path, other), name)
     switch_at = _place(source, path, "switch")
     switch = _told(source, switch_at, {}, SwitchSettings())
-    torch, vllm = EngineSettings(), VllmSettings()
+    torch = EngineSettings()
+    vllm = VllmSettings()
     if name == "torch":
         torch = _torch(source, _place(source, path, "torch"), (switch_at, switch))
     else:
@@ -217,8 +218,10 @@ def _vllm(source: LocatedYaml, at: tuple[Key, ...]) -> VllmSettings:
 
 def _limited(source: LocatedYaml, at: tuple[Key, ...], option: str, key: str) -> Said:
     """What bounds vLLM's steps: its own option, or the limit of the deployment."""
-    own, limit = (*at, "options", option), ("limits", key)
-    wanted, allowed = source.get(own), source.get(limit)
+    own = (*at, "options", option)
+    limit = ("limits", key)
+    wanted = source.get(own)
+    allowed = source.get(limit)
     if wanted is None:
         return limit, allowed
     if allowed is not None and wanted != allowed:
@@ -239,7 +242,8 @@ def _refuse_no_shorter(source: LocatedYaml, low: Said, high: Said, why: str) -> 
 
 
 def _refuse_impatience(source: LocatedYaml, at: tuple[Key, ...], usual: EngineSettings | VllmSettings) -> None:
-    stalled, lost = ((*at, "stall_after_s"), (*at, "lost_after_s"))
+    stalled = (*at, "stall_after_s")
+    lost = (*at, "lost_after_s")
     _refuse_no_shorter(
         source,
         (stalled, source.get(stalled) or usual.stall_after_s),

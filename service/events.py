@@ -55,7 +55,8 @@ class EventBus:
         self._num_told = 0
         self._newest = 0
         self._news = asyncio.Event()
-        self._is_closed, self._is_kept = False, True
+        self._is_closed = False
+        self._is_kept = True
 
     async def __aenter__(self) -> Self:
         """Go on with the numbers of the store.

@@ -39,7 +39,8 @@ async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator
         if devices.why(device).startswith("host "):  # one may be broken, too
             devices.back(device)
 
-    hosts.on_out, hosts.on_back = devices.out, back
+    hosts.on_out = devices.out
+    hosts.on_back = back
     try:
         await hosts.open()
         yield hosts

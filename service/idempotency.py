@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 
-HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
+HEADER = "Idempotency-Key"
+REPLAYED = "Idempotency-Replayed"
 KEPT_S = 86_400.0
 """How long an answer is kept, and a key is taken."""
 PATTERN = "^[!-~]([ -~]{0,253}[!-~])?$"

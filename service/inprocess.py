@@ -220,10 +220,12 @@ class FromFile:
         """The checked intent of a wish, and its version where it is kept."""
         if wish.text is not None:
             return self.translate(wish.text, now), 1
-        intent, version = wish.intent, 1
+        intent = wish.intent
+        version = 1
         if wish.intent_id is not None:
             kept = self._settled(wish.intent_id)
-            intent, version = kept.intent, kept.version
+            intent = kept.intent
+            version = kept.version
         assert intent is not None, "a wish is words, a document or an id"
         return self._checked(intent, self._clock(now)), version
 

@@ -34,7 +34,10 @@ class Intake:
     """The app behind limits. It knows what is under way, so that a service that stops can let it end."""
 
     def __init__(self, app: App, gate: Gate, limits: ClientLimits, metrics: ClientMetrics) -> None:
-        self._app, self._gate, self._limits, self._metrics = app, gate, limits, metrics
+        self._app = app
+        self._gate = gate
+        self._limits = limits
+        self._metrics = metrics
         self.num_acting = 0
         """Requests under way, without those that only look."""
         self._by_key = Counter[str]()
@@ -117,10 +120,12 @@ class Intake:
         raise Refusal("stopping", 503, "the service is stopping and takes nothing new; send it to another", left_s)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        most, timeout_s = self._limits.max_body_bytes, self._limits.body_timeout_s
+        most = self._limits.max_body_bytes
+        timeout_s = self._limits.body_timeout_s
         if int(headers.get(b"content-length", 0)) > most:
             raise self._too_large(int(headers[b"content-length"]))
-        pieces, size = list[bytes](), 0
+        pieces = list[bytes]()
+        size = 0
         try:
             async with asyncio.timeout(timeout_s):
                 while True:

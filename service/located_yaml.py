@@ -107,13 +107,15 @@ def read(file: Path) -> LocatedYaml:
 
 def _line(root: yaml.Node, path: Sequence[Key]) -> int:
     """The line of the deepest part of the path that exists."""
-    node, line = root, root.start_mark.line
+    node = root
+    line = root.start_mark.line
     for key in path:
         if isinstance(node, yaml.MappingNode):
             pair = next(((k, v) for k, v in node.value if k.value == str(key)), None)
             if pair is None:
                 break
-            line, node = pair[0].start_mark.line, pair[1]
+            line = pair[0].start_mark.line
+            node = pair[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
             node = node.value[key]
             line = node.start_mark.line

@@ -9,7 +9,8 @@ from typing import IO
 from service.errors import StartError
 
 LOCK_FILE = "service.lock"
-TRIES, BREATH_S = 10, 0.05
+TRIES = 10
+BREATH_S = 0.05
 """``holder`` holds the lock for a moment when it looks."""
 
 

@@ -128,13 +128,15 @@ class Metrics:
     def render(self, stats: EngineStats | None) -> str:
         """The text exposition, with the engine's present state; None: it cannot serve."""
         self._serving.set(stats is not None)
-        is_told, stats = stats is not None, stats or EngineStats(0, 0, 0, 0)
+        is_told = stats is not None
+        stats = stats or EngineStats(0, 0, 0, 0)
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
         self._free_blocks.set(stats.free_blocks)
         self._total_blocks.set(stats.total_blocks)
         for name, counter in self._prefix_cache.items() if is_told else ():
-            now, before = getattr(stats, name), self._counted[name]
+            now = getattr(stats, name)
+            before = self._counted[name]
             counter.inc(now - before if now >= before else now)  # an engine that started anew counts from 0
             self._counted[name] = now
         return generate_latest(self._registry).decode()

@@ -126,7 +126,8 @@ class _Devices:
     """The devices of a cluster as models take them."""
 
     def __init__(self, source: LocatedYaml, cluster: Cluster) -> None:
-        self._source, self._cluster = source, cluster
+        self._source = source
+        self._cluster = cluster
         self._owners: dict[int, str] = {}
 
     def free(self, kind: str | None = None) -> list[int]:
@@ -169,7 +170,8 @@ class _Devices:
 
 def _shares(source: LocatedYaml, cluster: Cluster) -> list[list[int]]:
     """The devices of each model: those that are named, then so many of a kind, then what is left."""
-    models, devices = source.data["models"], _Devices(source, cluster)
+    models = source.data["models"]
+    devices = _Devices(source, cluster)
     requested = [(number, model["name"], model.get("devices")) for number, model in enumerate(models)]
     named = [
         (share, name, ("models", number, "devices", *place))

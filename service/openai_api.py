@@ -152,7 +152,8 @@ def _generations(
         ParameterError: a prompt leaves no room, or more tokens are asked for than are allowed.
     """
     max_tokens = _max_tokens(body, here, max(map(len, prompts)))
-    tenant, arrived_s = caller_of(request).tenant or "", getattr(request.state, ARRIVED, None)
+    tenant = caller_of(request).tenant or ""
+    arrived_s = getattr(request.state, ARRIVED, None)
     params = body.generations(max_tokens, text, tenant, arrived_s)
     return [here.router.generate(prompt, param) for prompt in prompts for param in params]
 
@@ -226,7 +227,8 @@ async def _events(
 
 async def _unless_disconnected(request: Request, work: Coroutine[None, None, T]) -> T:
     """The result of ``work``, which is cancelled when the client leaves."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():

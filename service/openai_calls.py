@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from runtime.text import overlap
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
+OPEN = "<tool_call>"
+CLOSE = "</tool_call>"
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)', re.DOTALL)
 """The usual beginning of a call; its arguments follow."""
@@ -67,7 +68,8 @@ class CallReader:
     def end(self, text: str = "") -> ParsedCall:
         """The same for the last text, and for what was held back."""
         call = self.add(text)
-        rest, self._text = self._text, ""
+        rest = self._text
+        self._text = ""
         if self._step == self._name and not self._whole(rest, call):
             call.content += OPEN + rest
         elif self._step == self._outside and (rest.strip() or not self.num_calls):
@@ -79,7 +81,8 @@ class CallReader:
         before, opened, after = self._text.partition(OPEN)
         if opened:
             call.content += before.rstrip()
-            self._text, self._step = after, self._name
+            self._text = after
+            self._step = self._name
             return True
         certain = self._text[: len(self._text) - overlap(self._text, OPEN)].rstrip()
         call.content += certain
@@ -90,7 +93,8 @@ class CallReader:
         """Up to the arguments; a call in another order is read when it is whole."""
         if head := _HEAD.match(self._text):
             self._begin(json.loads(head[1], strict=False), call)
-            self._text, self._step = self._text[head.end() :], self._in_arguments
+            self._text = self._text[head.end() :]
+            self._step = self._in_arguments
             self._arguments = _JsonObject()
             return True
         whole, closed, after = self._text.partition(CLOSE)
@@ -98,7 +102,8 @@ class CallReader:
             return False
         if not self._whole(whole, call):
             call.content += OPEN + whole + CLOSE
-        self._text, self._step = after, self._outside
+        self._text = after
+        self._step = self._outside
         return True
 
     def _in_arguments(self, call: ParsedCall) -> bool:
@@ -115,7 +120,8 @@ class CallReader:
         """Up to the end of the call: nothing there is of use."""
         closed, after = self._text.partition(CLOSE)[1:]
         if closed:
-            self._text, self._step = after, self._outside
+            self._text = after
+            self._step = self._outside
         return bool(closed)
 
     def _whole(self, text: str, parsed: ParsedCall) -> bool:

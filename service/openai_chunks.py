@@ -93,7 +93,8 @@ class CompletionWriter:
     def chunk(self, numbered: Numbered) -> bytes:
         """The server-sent event of one token, or of an end without a token."""
         index, delta = numbered
-        choice, reason = self.choices[index], "null"
+        choice = self.choices[index]
+        reason = "null"
         if delta.fingerprint != self._fingerprint:
             self._begin(delta.fingerprint)
         content = self._content(choice, delta)
@@ -115,7 +116,8 @@ class CompletionWriter:
         kind = self.kind if self.kind == "text_completion" else "chat.completion.chunk"
         facts = {"id": self.id, "object": kind, "created": self.created_s, "model": self.model}
         prefix = json.dumps(facts | {"system_fingerprint": fingerprint}, separators=(",", ":"))
-        self._fingerprint, self._head = fingerprint, f"data: {prefix[:-1]},"
+        self._fingerprint = fingerprint
+        self._head = f"data: {prefix[:-1]},"
 
     def _end(self, choice: Choice, delta: Delta) -> str:
         """Keep what a choice took; the reason of its end, as JSON."""
@@ -168,7 +170,8 @@ class CompletionWriter:
             return "null"
         labels = self.labels
         if self.kind == "text_completion":
-            offset, choice.offset = choice.offset, choice.offset + len(delta.text)
+            offset = choice.offset
+            choice.offset = choice.offset + len(delta.text)
             top = ",".join(f"{labels.name(i)}:{logprob}" for i, logprob in delta.alternatives)
             return (
                 f'{{"tokens":[{labels.name(delta.token_id)}],"token_logprobs":[{delta.logprob}],'

@@ -20,8 +20,10 @@ from service.openai_messages import Message, Rendered
 from service.openai_tools import JsonObject, Tool, ToolChoice, calls_grammar
 
 MAX_CHOICES = 128
-MAX_STOPS, MAX_STOP_CHARACTERS = 16, 256
-MAX_BIASES, MAX_BIAS = 1024, 100.0
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 256
+MAX_BIASES = 1024
+MAX_BIAS = 100.0
 SEEDS = 2**64
 
 Prompt = str | tuple[int, ...]
@@ -347,7 +349,8 @@ class ChatRequest(Generation):
 
     def grammar(self) -> tuple[str, str]:
         """With tools: calls where they have to be made, else calls or what ``response_format`` asks for."""
-        choice, schema = self.tool_choice or ToolChoice("auto"), self.schema_of_answer
+        choice = self.tool_choice or ToolChoice("auto")
+        schema = self.schema_of_answer
         if not self.offered or (choice.mode == "auto" and schema is None):
             return super().grammar()
         tools = [tool for tool in self.offered if choice.name in {None, tool.function.name}]

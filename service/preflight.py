@@ -96,16 +96,16 @@ def _memory(
     target: Topology, place: targets.ModelContext, num_blocks: int
 ) -> tuple[docs.BlocksDocument, tuple[docs.DeviceMemoryDocument, ...]]:
     """KV blocks and bytes on each device: now, side by side, and then."""
-    spec, cluster, size = place.model.spec, place.model.cluster, place.model.engine.block_tokens
+    spec = place.model.spec
+    cluster = place.model.cluster
+    size = place.model.engine.block_tokens
     now = place.situation.topology
     assert now is not None, "a service runs something"
     beside = max(0, blocks_beside(now, target, spec, cluster, size))
     counts = docs.BlocksDocument(now=num_blocks, beside=beside, target=blocks(target, spec, cluster, size))
-    running, coming, per_block = (
-        weight_bytes(now, spec),
-        weight_bytes(target, spec),
-        block_bytes(now, spec, size),
-    )
+    running = weight_bytes(now, spec)
+    coming = weight_bytes(target, spec)
+    per_block = block_bytes(now, spec, size)
     peak = peak_bytes(now, target, spec, min(num_blocks, beside), size)
     memory = (
         docs.DeviceMemoryDocument(

@@ -44,11 +44,10 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
     def answer(self, path: str) -> tuple[Headers, bytes]:
         """Headers and body, in the form that the errors of a path have."""
         if path.startswith(INFERENCE):
-            kind, code = (
-                KINDS.get(self.status, "invalid_request_error"),
-                INVALID_KEY if self.status == 401 else self.reason,
-            )
-            media_type, document = "application/json", error_document(self.message, kind, code=code)
+            kind = KINDS.get(self.status, "invalid_request_error")
+            code = INVALID_KEY if self.status == 401 else self.reason
+            media_type = "application/json"
+            document = error_document(self.message, kind, code=code)
         else:
             found = CODES.get(self.status, Code.INVALID_REQUEST)
             problem = Problem.of(Code.STOPPING if self.reason == "stopping" else found, self.message)

@@ -42,7 +42,8 @@ class Repeats:
     """What a service knows of requests that have a key."""
 
     def __init__(self, answers: IdempotencyStore) -> None:
-        self.answers, self.under_way = answers, UnderWay()
+        self.answers = answers
+        self.under_way = UnderWay()
 
     async def conclude(self, request: KeyedRequest, answer: StoredResponse) -> None:
         """Keep an answer, or free its key.
@@ -99,7 +100,8 @@ class RepeatableRoute(BoundedRoute):
 
 async def _digest(request: Request) -> str:
     scope = request.scope
-    path, query = str(scope["path"]).encode("utf-8", "surrogatepass"), cast("bytes", scope["query_string"])
+    path = str(scope["path"]).encode("utf-8", "surrogatepass")
+    query = cast("bytes", scope["query_string"])
     return digest_of(request.method.encode(), path, query, await request.body())
 
 

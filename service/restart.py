@@ -117,7 +117,8 @@ async def start_without_the_broken(
     Raises:
         RuntimeFault: it does not start.
     """
-    pauses, suspects = Pauses(), dict[int, str]()
+    pauses = Pauses()
+    suspects = dict[int, str]()
     while True:
         try:
             engine, began = await start(model, beginning({*devices.all, *suspects}), launchers)

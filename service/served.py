@@ -45,8 +45,11 @@ class ServedOperator(FromFile):
     def __init__(self, parts: "Composition", loop: asyncio.AbstractEventLoop, caller: Caller) -> None:
         """``caller`` is on whose behalf it acts, and who stands in the audit."""
         super().__init__(parts.deployment)
-        self._parts, self._loop, self._store = parts, loop, parts.store
-        self._caller, self._llm = caller, parts.llm
+        self._parts = parts
+        self._loop = loop
+        self._store = parts.store
+        self._caller = caller
+        self._llm = parts.llm
 
     def keep(self, text: str, now: str | None = None) -> docs.VersionDocument:
         """As the protocol says."""
@@ -73,7 +76,8 @@ class ServedOperator(FromFile):
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.OperationDocument:
         """As the protocol says."""
-        plan, rule = self.saved_plan(plan_id), self._deployment.approval
+        plan = self.saved_plan(plan_id)
+        rule = self._deployment.approval
         known = consents.known_of(plan, self._acts)
         consent = consents.consent(plan, rule, known, self._caller, acknowledge)
         return self._in_loop(self._serving(plan.model).apply(plan_id, consent, self._acts))
@@ -158,7 +162,8 @@ class ServedOperator(FromFile):
         operation = self.operation(operation_id)
         plan = self.saved_plan(operation.plan_id)
         serving = self._serving(plan.model)
-        under_way, place = serving.operation, self._placed(serving.model)
+        under_way = serving.operation
+        place = self._placed(serving.model)
         window = usecases.window_of(self._deployment, docs.When())
         known = undo.OperationFacts(
             plan=plan,
@@ -232,7 +237,8 @@ class ServedOperator(FromFile):
         """As the protocol says."""
         promises = self._parts.promises
         promises.refuse_mode(request.mode)
-        active, fields = promises.active, request.model_dump(mode="json", exclude_none=True)
+        active = promises.active
+        fields = request.model_dump(mode="json", exclude_none=True)
         with active.changing:
             with self._store.transaction():
                 active.book.set_control(active.controlled(request, self._acts.caller.name))
@@ -263,7 +269,8 @@ class ServedOperator(FromFile):
 
     def report(self, query: docs.ReportQuery) -> docs.ReportDocument:
         """As the protocol says."""
-        promises, since = self._parts.promises, datetime.now(UTC) - timedelta(hours=query.hours)
+        promises = self._parts.promises
+        since = datetime.now(UTC) - timedelta(hours=query.hours)
         for runner in promises.runners.values():
             runner.book()
         return promise_handlers.report(promises.active, self._here(), self._store, since)
@@ -299,7 +306,8 @@ class ServedOperator(FromFile):
 
     def devices(self) -> docs.DevicesDocument:
         """As the protocol says."""
-        parts, known = self._parts, self._parts.devices.all
+        parts = self._parts
+        known = self._parts.devices.all
         owners = {gpu.index: model.name for model in self._deployment.models for gpu in model.cluster.gpus}
         used = {index for serving in parts.servings.values() for index in serving.engine.topology.devices}
         return docs.DevicesDocument(

@@ -95,7 +95,8 @@ class ApiServer(uvicorn.Server):
             timeout_graceful_shutdown=CLOSING_S + 1,
         )
         super().__init__(config)
-        self._parts, self._announce = parts, announce
+        self._parts = parts
+        self._announce = announce
         self._patience_s = limits.stop_timeout_s
         self._hurry = asyncio.Event()
 
@@ -115,7 +116,8 @@ class ApiServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.getsignal(number) for number in numbers}
         for number in numbers:
             loop.add_signal_handler(number, self.stop)

@@ -49,7 +49,9 @@ class StoreJournal:
     """
 
     def __init__(self, store: Store, model: str, engine: Engine, origin: str) -> None:
-        self._store, self._model, self._engine = store, model, engine
+        self._store = store
+        self._model = model
+        self._engine = engine
         self._recorded = str(engine.topology)
         self.generation = store.next_generation(model, self._recorded)
         self.origin = origin
@@ -69,7 +71,8 @@ class StoreJournal:
             self.generation = await asyncio.to_thread(
                 self._store.commit, switch_id, (phase.value, detail), self._model, runs
             )
-            self._recorded, self.origin = runs, f"operation {switch_id}"
+            self._recorded = runs
+            self.origin = f"operation {switch_id}"
         except StoreError as error:
             raise JournalError(f"the journal cannot be written: {error}") from error
 
@@ -81,7 +84,8 @@ class StoreJournal:
         """
         runs = str(self._engine.topology)
         self.generation = await asyncio.to_thread(keep)
-        self._recorded, self.origin = runs, origin
+        self._recorded = runs
+        self.origin = origin
 
     async def catch_up(self, switch_id: str) -> None:
         """Write of a commit what could not be written when it was made."""
@@ -122,7 +126,9 @@ class Serving:
         self.metrics = metrics
         self._deployment = deployment
         self._store = store = kept.store
-        self._events, self._active, self._devices = kept.events, kept.active, kept.devices
+        self._events = kept.events
+        self._active = kept.active
+        self._devices = kept.devices
         self._journal = StoreJournal(store, model.name, engine, origin)
         self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
         self.operation: docs.OperationDocument | None = None
@@ -226,7 +232,8 @@ class Serving:
             StoreError: it cannot be written.
         """
         lost = plan.now.text if plan.now else ""
-        name, operation_id = acts.caller.name, new_id("op")
+        name = acts.caller.name
+        operation_id = new_id("op")
         operation = docs.OperationDocument.planned(operation_id, plan, time.time(), applied_by=name, approved_by=name)
         ways = lost, plan.target.text
         operation = operation.advanced(Progress(operation_id, Phase.DONE, time.time())).finished(
@@ -289,7 +296,8 @@ class Serving:
             if state is not EngineState.SERVING:
                 raise EngineLostError(f"the engine is {state}")
             async with asyncio.timeout(STATS_S):
-                stats, theirs = await self.engine.stats(), await self.engine.exposition()
+                stats = await self.engine.stats()
+                theirs = await self.engine.exposition()
         except (TimeoutError, RuntimeFault):
             return self.metrics.render(None), ""
         return self.metrics.render(stats), theirs

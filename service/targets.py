@@ -28,7 +28,8 @@ class ModelContext:
 
     def problem(self, window: str) -> SearchInput:
         """What a search in a window is given."""
-        situation, limits = self.situation, self.deployment.limits
+        situation = self.situation
+        limits = self.deployment.limits
         return self.model.problem(window, limits, situation.topology, situation.capabilities)
 
 

@@ -25,18 +25,19 @@ def undoable(operation: OperationDocument, known: OperationFacts, barred: str) -
 
     ``barred``: why its source may not run.
     """
-    name, source = operation.id, known.plan.now
+    name = operation.id
+    source = known.plan.now
     instead = "make a new plan" if barred or source is None else f"intentctl plan --target '{source.text}'"
     why = ""
     if operation.error is not None:
-        why, instead = (
-            f"{name} has ended as {operation.outcome} and changed nothing",
-            "there is nothing to do",
-        )
+        why = f"{name} has ended as {operation.outcome} and changed nothing"
+        instead = "there is nothing to do"
     elif not operation.done:
-        why, instead = f"{name} has not ended", f"wait for it, or intentctl cancel {name}"
+        why = f"{name} has not ended"
+        instead = f"wait for it, or intentctl cancel {name}"
     elif known.under_way is not None:
-        why, instead = f"operation {known.under_way} is switching", "wait for its end"
+        why = f"operation {known.under_way} is switching"
+        instead = "wait for its end"
     elif source is None:
         why = f"nothing ran before {name}"
     elif known.led_to != known.runs:

@@ -179,7 +179,8 @@ def plan(
     begun = [(goal, at) for goal, at in moments if _model_of(goal) in {None, model.name}]
     goals = [goal for goal, _ in begun]
     segment = _segment(goals, deployment, when, now)
-    runs, engine = situation.topology, situation.capabilities
+    runs = situation.topology
+    engine = situation.capabilities
     problem = model.problem(segment.window, deployment.limits, runs, engine)
     ticket = PlanRef(new_id("plan"), intent_id or new_id("intent"), situation.generation, segment.window)
     from selector.explain import goal_words

@@ -208,9 +208,11 @@ def check_devices(goals: Mapping[int, Goal], site: Site, words: MessageWords) ->
 
     What is made of these proves nothing.
     """
-    have, most = len(site.cluster.gpus), site.limits.max_gpus
+    have = len(site.cluster.gpus)
+    most = site.limits.max_gpus
     for number, count in sorted(set(asked_for(goals, site))):
-        place, goal = f"/goals/{number}/value", goals[number]
+        place = f"/goals/{number}/value"
+        goal = goals[number]
         if count > have:
             yield words.finding("too_few_devices", place, goal, "devices_there", devices=count, have=have)
         elif most is not None and count > most:
@@ -384,7 +386,8 @@ def _same_statistic(a: Objective, b: Objective) -> str | None:
 
 def _percentiles(lower: Objective, higher: Objective) -> str | None:
     """A lower percentile is never above a higher one, so its bound should not be either."""
-    low, high = interval(lower), interval(higher)
+    low = interval(lower)
+    high = interval(higher)
     looser = low.high > high.high and low.high != math.inf and lower.metric not in HIGHER_IS_BETTER
     return "percentiles_crossed" if looser or low.low > high.high else None
 
@@ -393,7 +396,8 @@ def _changes(a: Relative, b: Relative) -> str | None:
     """Two changes relative to now: shares with shares, amounts with amounts, else only their directions."""
     if a.stat != b.stat:
         return None
-    first, other = _change(a), _change(b)
+    first = _change(a)
+    other = _change(b)
     if (a.factor is None) == (b.factor is None):
         if first.disjoint(other):
             return "disjoint_bounds"
@@ -422,7 +426,8 @@ def _excepted(exception: TenantException, bound: Objective) -> str | None:
     """Exceptions beside a bound of their own tenant, or that grant less than the bound they relax."""
     if bound.value is None or not _comparable(exception.unit or bound.unit, bound.unit):
         return None
-    limit, value = _per_hour(exception.limit, exception.unit), _per_hour(bound.value, bound.unit)
+    limit = _per_hour(exception.limit, exception.unit)
+    value = _per_hour(bound.value, bound.unit)
     if bound.tenant is not None:
         return None if limit == value else "bound_and_exception"
     if limit is None or value is None:

@@ -121,7 +121,8 @@ def check_memory(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iter
         if not _narrows(goal):
             continue
         for model in served(getattr(goal, "model", None), site):
-            left, everything = room(goal, goals, site), whole(site)
+            left = room(goal, goals, site)
+            everything = whole(site)
             if left.formats and left.gpus and _short(left, model, site) and not _short(everything, model, site):
                 yield _finding(number, goal, left, model, site, words)
                 return
@@ -129,7 +130,8 @@ def check_memory(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iter
 
 def room(goal: Goal, goals: Sequence[Goal], site: Site) -> AllowedResources:
     """What every goal that covers this one leaves together."""
-    everything, devices = whole(site), open_to(goal, goals, site)
+    everything = whole(site)
+    devices = open_to(goal, goals, site)
     gpus = tuple(gpu for gpu in everything.gpus if gpu.index in devices)
     covering = [other_goal for other_goal in goals if hard(other_goal) and covers(other_goal, goal, site)]
     most = max(0, min(everything.most, len(gpus), *_most_devices(covering, site)))

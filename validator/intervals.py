@@ -33,7 +33,8 @@ def overlap(a: Window, b: Window, windows: Mapping[str, Window], now: datetime) 
 
     One that can never hold overlaps only itself.
     """
-    window, other = defined(a, windows), defined(b, windows)
+    window = defined(a, windows)
+    other = defined(b, windows)
     if window == other or "always" in (window, other):
         return True
     if isinstance(window, str) or isinstance(other, str):
@@ -44,7 +45,8 @@ def overlap(a: Window, b: Window, windows: Mapping[str, Window], now: datetime) 
         return _meets(window, _stretch(other, now))
     if isinstance(other, RecurringWindow):
         return _meets(other, _stretch(window, now))
-    first, second = _stretch(window, now), _stretch(other, now)
+    first = _stretch(window, now)
+    second = _stretch(other, now)
     return first is not None and second is not None and max(first[0], second[0]) < min(first[1], second[1])
 
 
@@ -202,7 +204,8 @@ def together(a: Goal, b: Goal, site: Site) -> bool:
 
 
 def _alike(a: Goal, b: Goal, name: str) -> bool:
-    first, other = getattr(a, name, None), getattr(b, name, None)
+    first = getattr(a, name, None)
+    other = getattr(b, name, None)
     return first is None or other is None or first == other
 
 

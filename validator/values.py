@@ -129,7 +129,8 @@ def _instead(intent: Intent, unknown: Unknown, name: str) -> str:
     text, count = re.subn(pattern, lambda _: name, intent.text, flags=re.IGNORECASE)
     if count:
         return text
-    goals, changed = list(intent.goals), {unknown.slot: unknown.prefix + name}
+    goals = list(intent.goals)
+    changed = {unknown.slot: unknown.prefix + name}
     goals[unknown.number] = replace(goals[unknown.number], **changed)  # type: ignore[arg-type] # the slot is of this goal
     return in_words(goals, intent.language)
 
@@ -138,7 +139,8 @@ FLOORS_S = {"ttft": 1e-3, "tpot": 1e-4, "e2e": 1e-3, "reconfig_pause": 1e-4}
 """Shortest times worth asking for, in seconds: a request crosses a network and a forward pass before its first token
 (1 ms), and a token reads the weights once (0.1 ms for 300 MB at 3 TB/s)."""
 
-FEWEST_FOLD, MOST_FOLD = 1e-3, 1e3
+FEWEST_FOLD = 1e-3
+MOST_FOLD = 1e3
 """No service changes by more than a thousand times."""
 
 _MAY_BE_ZERO = frozenset({"availability", "error_rate", "quality_loss"})
@@ -187,7 +189,8 @@ def _non_finite(goal: Goal) -> str | None:
 
 
 def _value(number: int, goal: Objective, value: float, words: MessageWords) -> Iterator[Finding]:
-    place, facts = f"/goals/{number}/value", {"metric": words.metric(goal.metric)}
+    place = f"/goals/{number}/value"
+    facts = {"metric": words.metric(goal.metric)}
     if value < 0 or (value == 0 and goal.metric not in _MAY_BE_ZERO):
         yield words.finding("not_positive", place, goal, **facts)
     elif UNITS[goal.metric] == ("ratio",) and value > 1:
@@ -218,7 +221,8 @@ def _change(number: int, goal: Relative, words: MessageWords) -> Iterator[Findin
 
 def _exception(number: int, goal: TenantException, words: MessageWords) -> Iterator[Finding]:
     """An exception loosens a bound; its limit lies where the metric can lie."""
-    place, facts = f"/goals/{number}", {"metric": words.metric(goal.metric), "tenant": goal.tenant}
+    place = f"/goals/{number}"
+    facts = {"metric": words.metric(goal.metric), "tenant": goal.tenant}
     slot, granted = ("limit", goal.limit) if goal.limit is not None else ("factor", goal.factor)
     if granted is not None and granted <= 0:
         yield words.finding("not_positive", f"{place}/{slot}", goal, **facts)
@@ -244,7 +248,8 @@ MOST_ZONES = 3
 def check_windows(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each goal with such a window."""
     for number, goal in enumerate(goals):
-        window, place = goal.window, f"/goals/{number}/window"
+        window = goal.window
+        place = f"/goals/{number}/window"
         if isinstance(window, RecurringWindow | DatedWindow) and not is_zone(window.tz):
             nearest = words.listed(_nearest_window(window.tz))
             yield words.finding("unknown_zone", f"{place}/tz", goal, "zones", zone=window.tz, nearest=nearest)

@@ -91,7 +91,8 @@ def without(text: str, name: str) -> tuple[str, bool]:
         folded = fold(text)
         if (match := pattern.search(folded.text)) and (match[0] or name == "drop"):
             start, end = folded.span(match.start(), match.end()) if match[0] else (0, 0)
-            text, found = f"{text[:start]} {text[end:]}".strip(), True
+            text = f"{text[:start]} {text[end:]}".strip()
+            found = True
     return text, found
 
 
@@ -194,7 +195,8 @@ def option_said(text: str, options: Sequence[str], catalogue: Catalogue) -> int 
 
     None if none does, or several.
     """
-    words, matching = _words(text), _said(text, catalogue)
+    words = _words(text)
+    matching = _said(text, catalogue)
     same = [n for n, option in enumerate(options) if _words(option) == words]
     meant = [n for n, option in enumerate(options) if matching and matching <= _meanings(option, catalogue)]
     worded = [n for n, option in enumerate(options) if words and set(words) <= set(_words(option))]

@@ -130,7 +130,8 @@ class _Following:
 
 def _base(goals: tuple[Goal, ...], slots: Mapping[str, Any]) -> Goal | None:
     """The goal that these slots change; without one, the goal whose number they repeat."""
-    number, repeated = slots["changes"], slots["number"]
+    number = slots["changes"]
+    repeated = slots["number"]
     if number is not None:
         return goals[number - 1] if 1 <= number <= len(goals) else None
     if repeated is None or repeated in (slots["evidence"] or ""):

@@ -102,7 +102,8 @@ def _compare(typed: GoalSlots, before: int) -> None:
 
 
 def _relative(typed: GoalSlots) -> None:
-    change, side = typed.slots["change"], typed.slots["comparison"]
+    change = typed.slots["change"]
+    side = typed.slots["comparison"]
     found = None if change == "times" else typed.amount()
     if typed.problems:
         return
@@ -137,7 +138,8 @@ def _config(typed: GoalSlots) -> None:
 
 
 def _exception(typed: GoalSlots) -> None:
-    slots, draft = typed.slots, typed.draft
+    slots = typed.slots
+    draft = typed.draft
     found = None if slots["change"] == "times" else typed.amount()
     if typed.problems:
         return
@@ -145,7 +147,8 @@ def _exception(typed: GoalSlots) -> None:
         words = draft.say("exception_without_tenant", known=", ".join(draft.catalogue.tenants) or "-")
         draft.ask("exception_without_tenant", draft.here, words, [draft.say("nothing")])
         return
-    tenant, bound = typed.tenant(), _bounded(typed)
+    tenant = typed.tenant()
+    bound = _bounded(typed)
     metric = slots["subject"] if slots["subject"] in UNITS else bound.metric if bound else None
     if isinstance(tenant, str) and metric is None:
         exempt = [draft.say("exempt", label=label, tenant=tenant) for label in ("TTFT", "E2E")]
@@ -197,21 +200,27 @@ def _extra(
 
 
 def _precision(typed: GoalSlots) -> None:
-    slots, tenant = typed.slots, typed.tenant()
+    slots = typed.slots
+    tenant = typed.tenant()
     if slots["precision"] is None or missing_format(typed.source, slots, typed.place):
         typed.refuse("precision", f"the text does not say {slots['precision']}")
     elif tenant is not False:
-        rule, value, model = slots["rule"], slots["precision"], typed.model()
+        rule = slots["rule"]
+        value = slots["precision"]
+        model = typed.model()
         _keep(typed, lambda when: PrecisionRule(rule, value, typed.evidence, when, tenant, model))  # type: ignore[arg-type] # closed tables
 
 
 def _placement(typed: GoalSlots) -> None:
-    slots, place, draft = typed.slots, typed.slots["place"], typed.draft
+    slots = typed.slots
+    place = typed.slots["place"]
+    draft = typed.draft
     if place is None:
         typed.refuse("place", "a goal of type placement needs it")
         return
     rule = "prefer" if slots["soft"] and slots["rule"] == "require" else slots["rule"]
-    where, work = typed.selector(place), typed.workload()
+    where = typed.selector(place)
+    work = typed.workload()
     if where is None:
         known = [*draft.catalogue.gpu_kinds, *(f"node {name}" for name in draft.catalogue.nodes)]
         token = typed.token(Kind.SELECTOR, None, place)
@@ -339,7 +348,8 @@ def read_answer(
 
     Of a follow-up, what stands before ``said_from`` was said before, and ``bases`` are the goals whose places these take.
     """
-    read, context = Read(Source.of(text, catalogue), Draft(text, catalogue), said_from), GoalContext()
+    read = Read(Source.of(text, catalogue), Draft(text, catalogue), said_from)
+    context = GoalContext()
     opposed = are_opposed(answer["goals"])
     for number, slots in enumerate(answer["goals"]):
         before = len(read.draft.goals)
@@ -359,7 +369,8 @@ def refusal(problems: Sequence[AnswerProblem]) -> ExtractionError:
 
 def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: bool, base: Goal | None) -> None:
     """The goal of some slots, unless the text does not bear it."""
-    draft, source = read.draft, read.source
+    draft = read.draft
+    source = read.source
     problems = list(unheld(source, slots, pointer))
     if problems:
         read.problems += problems
@@ -375,7 +386,8 @@ def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: 
             read.slots += [] if whole else [near]  # what is longer has to be what a goal says
             read.names += [near] if slot in NAMING else []
     draft.here = TextToken(Kind.UNKNOWN, None, *place)
-    goals, assumptions = len(draft.goals), len(draft.assumptions)
+    goals = len(draft.goals)
+    assumptions = len(draft.assumptions)
     typed = GoalSlots(source, draft, context, slots, place, pointer, base)
     add_goal_of(typed, opposed)
     if typed.problems:
@@ -417,7 +429,9 @@ def _share_windows(read: Read) -> None:
 
 def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
     """Ask about what may change a wish, and set the rest aside."""
-    draft, source, given = read.draft, read.source, orders(read.source.text)
+    draft = read.draft
+    source = read.source
+    given = orders(read.source.text)
     reported = [place for words in answer["told"] for place in source.places(words)[:1]]
     reported = [place for place in reported if not _wishes(source, place)]
     held = [place for entry in answer["inventory"] for place in _compared(draft, source, entry)]

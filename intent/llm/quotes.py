@@ -149,7 +149,8 @@ def _occurrences(text: str, wanted: str) -> Iterator[int]:
     start = text.find(wanted)
     while start >= 0:
         end = start + len(wanted)
-        before, after = text[start - 1 : start], text[end : end + 1]
+        before = text[start - 1 : start]
+        after = text[end : end + 1]
         if not (
             _continues(before, wanted[0], text[start - 2 : start - 1])
             or _continues(wanted[-1], after, text[end + 1 : end + 2])
@@ -326,7 +327,8 @@ def _agrees(source: Source, token: TextToken, words: str) -> bool:
     place = token.start, token.end
     if not any(distance(other_place, place) <= _BESIDE for other_place in source.places(words)):
         return False
-    inside, wanted = fold(source.text[slice(*place)]).text, fold(words).text.strip()
+    inside = fold(source.text[slice(*place)]).text
+    wanted = fold(words).text.strip()
     if wanted in inside:
         return True
     value = _one_amount(source, f"{token.value.number:g} {words}")
@@ -337,7 +339,8 @@ def _belongs(source: Source, number: Place, unit: Place) -> bool:
     """Whether a unit stands at a number, or behind one that comes next in a list with it."""
     if distance(number, unit) <= _BESIDE:
         return True
-    start, end = min(number[1], unit[1]), max(number[0], unit[0])
+    start = min(number[1], unit[1])
+    end = max(number[0], unit[0])
     token = source.covering(unit)
     if unit[0] < number[0] and (token is None or token.kind is not Kind.UNIT):  # it is another number's
         return False

@@ -109,11 +109,13 @@ def differing_side(source: Source, slots: Slots, place: Place) -> str | None:
     A side that is the usual one needs no word. Words that turn a comparison round are the rules' to read as a whole
     (``differing_bound``); here they excuse nothing but the usual side.
     """
-    chosen, subject = slots["comparison"], slots["subject"]
+    chosen = slots["comparison"]
+    subject = slots["subject"]
     if chosen not in FACING:
         return None
     good = _usual(subject)
-    inside, alone = source.within(place), tokenize(source.text[slice(*place)], source.catalogue)
+    inside = source.within(place)
+    alone = tokenize(source.text[slice(*place)], source.catalogue)
     sides = {"better": good, "worse": FACING.get(good or "")}
     stated = {sides.get(str(side.value), str(side.value)) for side in (*_sides(inside), *_sides(alone))}
     if good and chosen != good and chosen in stated and any(token.kind in _DENYING for token in inside):

@@ -108,10 +108,12 @@ def _exposed(engine: EngineName) -> Mapping[str, Any]:
     return found
 
 
-API_VERSION, KIND = "openslo/v1", "SLO"
+API_VERSION = "openslo/v1"
+KIND = "SLO"
 OWN = "intentctl.dev/"
 """Prefix of annotations and labels that are ours."""
-PERIOD, SHARE = "28d", 0.99
+PERIOD = "28d"
+SHARE = 0.99
 """What OpenSLO asks for and an intent does not say."""
 OPS = {"<=": "lte", ">=": "gte"}
 
@@ -139,7 +141,8 @@ def say(language: Language, key: str, **facts: object) -> str:
 
 def export(intent: Intent, engine: EngineName) -> Exported:
     """One SLO per goal that can be measured, by the metrics of the engine."""
-    slos, lost = [], []
+    slos = []
+    lost = []
     for place, goal in enumerate(intent.goals):
         pointer = f"/goals/{place}"
         why = _inexpressible(goal, engine, intent.language)
@@ -265,7 +268,8 @@ def _source(text: str) -> dict[str, Any]:
 
 def _ratio(goal: Objective, engine: EngineName) -> dict[str, Any]:
     model = [f"model_name={quoted(goal.model)}"] if goal.model else []
-    name, bound = histogram(engine, goal.metric), f'le="{float(goal.value or 0)!r}"'
+    name = histogram(engine, goal.metric)
+    bound = f'le="{float(goal.value or 0)!r}"'
     good = f"sum(rate({name}_bucket{{{','.join([bound, *model])}}}[{SLICE}]))"
     labels = f"{{{model[0]}}}" if model else ""
     total = f"sum(rate({name}_count{labels}[{SLICE}]))"

@@ -54,7 +54,8 @@ class OpenSloError(IntentError):
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path or '/'}: {problem}")
-        self.path, self.problem = path, problem
+        self.path = path
+        self.problem = problem
 
 
 def refuse_other_keys(data: Any, path: str, needed: Collection[str], optional: Collection[str] = ()) -> None:
@@ -157,7 +158,8 @@ def read(documents: Sequence[object]) -> Imported:
     """
     if not documents:
         raise OpenSloError("", "there is no document")
-    goals, lost = [], []
+    goals = []
+    lost = []
     for place, document in enumerate(documents):
         goal, left_out = _goal(document, f"/{place}")
         goals.append(goal)
@@ -177,7 +179,8 @@ def _goal(document: Any, path: str) -> tuple[Objective, _Lost]:
     for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document[key] != expected:
             raise OpenSloError(f"{path}/{key}", f"must be {expected!r}, not {shown(document[key])}")
-    metadata, spec = document["metadata"], document["spec"]
+    metadata = document["metadata"]
+    spec = document["spec"]
     refuse_other_keys(metadata, f"{path}/metadata", {"name"}, {"displayName", "labels", "annotations"})
     wanted = {"service", "indicator", "timeWindow", "budgetingMethod", "objectives"}
     refuse_other_keys(spec, f"{path}/spec", wanted, {"description"})
@@ -203,10 +206,12 @@ def _goal(document: Any, path: str) -> tuple[Objective, _Lost]:
 
 def _bound(spec: Mapping[str, Any], path: str) -> tuple[_Bound, _Lost]:
     lost = _period(only_one(spec["timeWindow"], f"{path}/timeWindow"), f"{path}/timeWindow/0")
-    objective, where = only_one(spec["objectives"], f"{path}/objectives"), f"{path}/objectives/0"
+    objective = only_one(spec["objectives"], f"{path}/objectives")
+    where = f"{path}/objectives/0"
     indicator = spec["indicator"]
     refuse_other_keys(indicator, f"{path}/indicator", {"spec"}, {"metadata"})
-    kinds, inside = indicator["spec"], f"{path}/indicator/spec"
+    kinds = indicator["spec"]
+    inside = f"{path}/indicator/spec"
     if isinstance(kinds, Mapping) and "ratioMetric" in kinds:
         refuse_other_keys(kinds, inside, {"ratioMetric"}, {"description"})
         expect(spec["budgetingMethod"], "Occurrences", f"{path}/budgetingMethod")
@@ -225,7 +230,8 @@ def _ratio(metric: Any, path: str, objective: Any, where: str) -> _Bound:
     share = share_of(objective, where)
     if share not in _STATS:
         raise OpenSloError(f"{where}/target", f"{share:g} is none of the shares {listed(_STATS)}")
-    upper, all_of = BUCKET.fullmatch(good), COUNT.fullmatch(total)
+    upper = BUCKET.fullmatch(good)
+    all_of = COUNT.fullmatch(total)
     if upper is None:
         raise OpenSloError(f"{path}/good", query_form('sum(rate(HISTOGRAM_bucket{le="SECONDS"}[5m]))'))
     if all_of is None:
@@ -385,7 +391,8 @@ def _window(text: str, path: str) -> Window:
 def _query(metric: Any, path: str) -> str:
     """A Prometheus query, without spaces that mean nothing."""
     refuse_other_keys(metric, path, {"metricSource"})
-    source, inside = metric["metricSource"], f"{path}/metricSource"
+    source = metric["metricSource"]
+    inside = f"{path}/metricSource"
     refuse_other_keys(source, inside, {"spec"}, {"type"})
     if str(source.get("type", "Prometheus")).lower() != "prometheus":
         raise OpenSloError(f"{inside}/type", f"must be 'Prometheus', not {shown(source['type'])}")

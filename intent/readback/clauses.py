@@ -183,7 +183,8 @@ def _measured(goal: Objective | Relative, clause: _Clause) -> dict[str, str]:
 
 
 def _objective(goal: Objective, clause: _Clause) -> str:
-    words, facts = clause.words, _measured(goal, clause)
+    words = clause.words
+    facts = _measured(goal, clause)
     facts["soft"] = words.say("soft") if goal.soft else ""
     facts["op"] = clause.mark(words.op(goal.op), "op")
     if goal.value is None:
@@ -193,7 +194,8 @@ def _objective(goal: Objective, clause: _Clause) -> str:
 
 
 def _relative(goal: Relative, clause: _Clause) -> str:
-    words, facts = clause.words, _measured(goal, clause)
+    words = clause.words
+    facts = _measured(goal, clause)
     way = {"<=": "clause.reduce", ">=": "clause.raise"}.get(goal.op)
     if goal.factor is not None:
         if way and (percent := _percent(goal.factor, goal.op)):

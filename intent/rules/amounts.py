@@ -33,7 +33,8 @@ def numbers(tokens: Sequence[TextToken]) -> Rewrite | None:
 
     Digits come with their sign and multiplier.
     """
-    first, rest = tokens[0], tokens[1:]
+    first = tokens[0]
+    rest = tokens[1:]
     if first.kind is Kind.QUANTITY:
         return None if isinstance(first.value, Quantity) else _share(first)
     if first.value == MINUS and kinds(rest, Kind.CURRENCY, Kind.NUMBER):
@@ -73,7 +74,8 @@ def _is_article(tokens: Sequence[TextToken]) -> bool:
 
 
 def _article(tokens: Sequence[TextToken]) -> Rewrite | None:
-    first, rest = tokens[0], tokens[1:]
+    first = tokens[0]
+    rest = tokens[1:]
     if kinds(rest, Kind.UNIT) and rest[0].value[0] == "s":
         return [replace(first, kind=Kind.NUMBER, value=1.0)], 1
     if kinds(rest, Kind.CURRENCY) and first.end < rest[0].start:
@@ -89,15 +91,18 @@ def _number(tokens: Sequence[TextToken]) -> Rewrite:
         2 if kinds(tokens[used:], Kind.MULTIPLIER) and tokens[used].value == 100 else 1
     ):  # two hundred thousand
         if kinds(tokens[used:], Kind.MULTIPLIER):
-            value, used = value * tokens[used].value, used + 1
+            value = value * tokens[used].value
+            used = used + 1
     return _with_rest(tokens, used, value)
 
 
 def _spelt(tokens: Sequence[TextToken]) -> tuple[float, int]:
     """A number and how many tokens say it: ``twenty five``, ``one point five``."""
-    value, used = float(tokens[0].value), 1
+    value = float(tokens[0].value)
+    used = 1
     if kinds(tokens, Kind.NUMBER, Kind.NUMBER) and _is_compound(tokens[0], tokens[1]):
-        value, used = value + tokens[1].value, 2
+        value = value + tokens[1].value
+        used = 2
     if len(tokens) > used + 1 and tokens[used].value == "point" and kinds(tokens[used + 1 :], Kind.NUMBER):
         value, digits = _decimals(value, tokens[used + 1 :])
         used += 1 + digits
@@ -149,14 +154,18 @@ def quantities(tokens: Sequence[TextToken]) -> Rewrite | None:
     leading = 1 if kinds(tokens, Kind.CURRENCY, Kind.NUMBER) else 0
     if not kinds(tokens[leading:], Kind.NUMBER):
         return None
-    number, after = tokens[leading].value, tokens[leading + 1 :]
+    number = tokens[leading].value
+    after = tokens[leading + 1 :]
     if leading or kinds(after, Kind.CURRENCY) or kinds(after, Kind.CENT):
         return _money(tokens, leading, number)
-    used, factor_unit = 1, None
+    used = 1
+    factor_unit = None
     if kinds(after, Kind.UNIT):
-        used, factor_unit = 2, after[0].value
+        used = 2
+        factor_unit = after[0].value
     elif kinds(after, Kind.COMPARISON) and _is_minutes(after):
-        used, factor_unit = 2, ("s", 60.0)
+        used = 2
+        factor_unit = ("s", 60.0)
     if factor_unit is None:
         return joined(tokens[:1], Kind.QUANTITY, Quantity(number))
     each = kinds(tokens[used:], Kind.PER_USER) or (len(tokens) > used and tokens[used].value in {"each", "apiece"})
@@ -192,7 +201,8 @@ def half_more(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     """``两秒半``, ``一秒二``: a quantity and half of its unit, or tenths."""
     if not kinds(tokens, Kind.QUANTITY, Kind.QUANTITY) or tokens[1].value.unit is not None:
         return None
-    half, more = tokens[0].value, tokens[1]
+    half = tokens[0].value
+    more = tokens[1]
     if half.unit != "s" or half.number < 1 or more.start != tokens[0].end:
         return None
     tenths = text[more.start : more.end] in _TENTHS and half.number < 10
@@ -211,7 +221,8 @@ def both_sides(tokens: Sequence[TextToken]) -> Rewrite | None:
     low, high = (tokens[1], tokens[4]) if tokens[0].value == ">=" else (tokens[4], tokens[1])
     if tokens[1].value.unit is not None or not low.value.number < high.value.number:
         return None
-    unit, factor = tokens[4].value.unit, tokens[4].value.factor
+    unit = tokens[4].value.unit
+    factor = tokens[4].value.factor
     return joined(tokens[:5], Kind.RANGE, tuple(token.value.in_unit(unit, factor) for token in (low, high)))
 
 

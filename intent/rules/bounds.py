@@ -68,11 +68,13 @@ def _goal(draft: Draft, reading: BoundReading) -> Goal | None:
 
 def metric_of(draft: Draft, reading: BoundReading) -> str | None:
     """The metric of a reading, or None if it could be two or none and was asked about."""
-    head, unit = reading.head, _unit(reading)
+    head = reading.head
+    unit = _unit(reading)
     if head is None or head.kind is Kind.UNKNOWN:
         ask_metric(draft, reading)
         return None
-    latency, throughput = head.value == ANY_LATENCY, head.value in {ANY_THROUGHPUT, "throughput_tok"}
+    latency = head.value == ANY_LATENCY
+    throughput = head.value in {ANY_THROUGHPUT, "throughput_tok"}
     if (unit == PER_USER and (latency or throughput)) or (unit == "s/token" and latency):
         return "tpot"
     if latency:
@@ -133,7 +135,8 @@ def _bound(draft: Draft, reading: BoundReading, metric: str) -> Goal | None:
 
 def _unusual(draft: Draft, reading: BoundReading, metric: str, bound: dict[str, Any]) -> Objective | None:
     """A bound on the side that nobody needs is asked about, unless a verb says where it goes."""
-    comparison, amount = reading.comparison, reading.quantity
+    comparison = reading.comparison
+    amount = reading.quantity
     before = draft.text[: reading.end].lower()
     if comparison is None or amount is None:
         return None
@@ -194,7 +197,8 @@ def normalised(draft: Draft, reading: BoundReading, metric: str, amount: TextTok
 
 def _operator(draft: Draft, reading: BoundReading, metric: str, amount: TextToken) -> str | None:
     """``<=`` or ``>=`` by what was said, or by the metric's good direction where that leaves no doubt."""
-    comparison, per_user = reading.comparison, _unit(reading) == PER_USER
+    comparison = reading.comparison
+    per_user = _unit(reading) == PER_USER
     if metric == "gpu_count":
         return _counted_operator(comparison, reading.direction)
     good = ">=" if metric in HIGHER_IS_BETTER else "<=" if metric in LOWER_IS_BETTER else None
@@ -249,7 +253,9 @@ _CAPPED = re.compile(r"\b(?:limit|cap|restrict|confine)\w*\b|限制")
 
 
 def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None:
-    amount, comparison, key = reading.quantity, reading.comparison, str(head.value)
+    amount = reading.quantity
+    comparison = reading.comparison
+    key = str(head.value)
     if amount is None:
         ask_degree(draft, head, key)
         return None

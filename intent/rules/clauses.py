@@ -72,7 +72,8 @@ class Clause:
 
     def refuses_other(self, kind: Kind) -> bool:
         """Whether a refusal behind what is named is about something else: ``int8 may go there, I don't mind``."""
-        named, refused = self.of(kind), self.of(Kind.NEGATION, Kind.AVOID)
+        named = self.of(kind)
+        refused = self.of(Kind.NEGATION, Kind.AVOID)
         if not (named and refused) or refused[0].start < named[-1].end:
             return False
         wished = any(item.start < named[0].start for item in self.of(Kind.MAY, Kind.ALLOW))
@@ -376,7 +377,8 @@ def _leads(segment: Clause, following: Clause | None) -> bool:
 def _shared_by_topologies(result: list[Clause]) -> list[Clause]:
     """``tp 2 pp 2 at peak`` is one topology: a window said with the second was said of both."""
     for place in range(len(result) - 2, -1, -1):
-        clause, after = result[place], result[place + 1]
+        clause = result[place]
+        after = result[place + 1]
         kinds = (Kind.WINDOW, Kind.MODEL) if _is_one_topology(clause, after) else ()
         shared = {
             kind: after.covered_by(kind) for kind in kinds if not clause.covered_by(kind) and after.covered_by(kind)

@@ -154,7 +154,8 @@ class Draft:
         Where a negation, a time or a limit stands in what is open, the default is to leave everything as it is.
         """
         quoted = (self.said(token) or None) if token else None
-        nothing, example = Option(self.say("nothing")), Option(_EXAMPLE[self.language])
+        nothing = Option(self.say("nothing"))
+        example = Option(_EXAMPLE[self.language])
         given = [option if isinstance(option, Option) else Option(option) for option in options if option]
         open_words = self.said(self.here) if code in _WHOLE_CLAUSE and self.here else quoted or ""
         if _HELD.search(open_words.lower()) and nothing in given:
@@ -167,10 +168,8 @@ class Draft:
             if len(distinct) > 1
             else [*distinct, *(option for option in (nothing, example) if option not in distinct)][:2]
         )
-        sayings, texts = (
-            tuple(option.say for option in offered[:4]),
-            tuple(choice.text for choice in offered[:4]),
-        )
+        sayings = tuple(option.say for option in offered[:4])
+        texts = tuple(choice.text for choice in offered[:4])
         self.findings.append(Finding(code, "/text", words, quoted, sayings[0]))
         self.questions.append(Question(words, sayings, sayings[0], texts))
 
@@ -184,7 +183,8 @@ class Draft:
 
     def instead(self, token: TextToken, words: str) -> "Option":
         """The text with other words in this place; in front of it, if the place is empty."""
-        before, after = self.text[: token.start], self.text[token.end :]
+        before = self.text[: token.start]
+        after = self.text[token.end :]
         left = " " if before[-1:].isalnum() else ""
         right = " " if after[:1].isalnum() else ""
         return Option(words, " ".join(f"{before}{left}{words}{right}{after}".split()))
@@ -214,7 +214,8 @@ class Draft:
         if not self.goals and not self.questions:
             quoted = " ".join(self.text.split())
             shown = repr(quoted if len(quoted) <= 60 else f"{quoted[:57]}...")
-            examples, metrics = self.say("examples"), self.say("metrics")
+            examples = self.say("examples")
+            metrics = self.say("metrics")
             code = next((code for code, is_answered in _ANSWERED.items() if is_answered(self.text)), "not_understood")
             words = self.say(code, said=shown, examples=examples, metrics=metrics)
             self.findings.append(Finding(code, "/text", words))
@@ -239,8 +240,10 @@ class Draft:
         after = min((n for n, end in enumerate(ends) if end > joint.end), default=None)
         if before is None or after is None:
             return (self.without(leftovers),)
-        gap, other = ends[before] - len(self.goals[before].evidence), ends[after]
-        first, second = self.without([replace(joint, end=other)]), self.without([replace(joint, start=gap)])
+        gap = ends[before] - len(self.goals[before].evidence)
+        other = ends[after]
+        first = self.without([replace(joint, end=other)])
+        second = self.without([replace(joint, start=gap)])
         return replace(first, say=self.goals[before].evidence), replace(second, say=self.goals[after].evidence)
 
 

@@ -77,7 +77,8 @@ def _add(draft: Draft, clause: Clause, token: TextToken) -> None:
     tenant = scopes.tenant(draft, token)
     if not isinstance(tenant, str):
         return
-    bound, metric = _bounded(clause, draft.goals), _metric(draft, clause)
+    bound = _bounded(clause, draft.goals)
+    metric = _metric(draft, clause)
     if metric is None and bound is None:
         _ask(draft, clause, tenant)
         return
@@ -115,7 +116,8 @@ def _metric(draft: Draft, clause: Clause) -> str | None:
 
 def _bounded(clause: Clause, goals: Sequence[Goal]) -> Objective | None:
     """The one bound said before that the clause can mean."""
-    head, amount = clause.first(Kind.METRIC), clause.first(Kind.QUANTITY)
+    head = clause.first(Kind.METRIC)
+    amount = clause.first(Kind.QUANTITY)
     bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.value is not None and goal.tenant is None]
     if head is not None and head.value == ANY_LATENCY:
         bounds = [goal for goal in bounds if goal.metric in LATENCIES]

@@ -45,7 +45,8 @@ def _implied(clause: Clause) -> list[TextToken]:
         return [replace(vague, kind=Kind.METRIC, value="cost")]  # "15% cheaper"
     if cheapest := clause.first(Kind.CHEAPEST):
         return [replace(cheapest, kind=Kind.METRIC, value="cost")]
-    thing, period = clause.first(Kind.THING), clause.first(Kind.PERIOD)
+    thing = clause.first(Kind.THING)
+    period = clause.first(Kind.PERIOD)
     if thing and period and clause.has(Kind.OPTIMISE) and period.value in {"s", "min", "h", "day"}:
         return [replace(thing, kind=Kind.METRIC, value=f"throughput_{thing.value[:3]}")]
     units = [unit for unit in clause.of(Kind.UNIT) if unit.value[0] in _IMPLIED]
@@ -75,7 +76,8 @@ def unknown_head(clause: Clause) -> list[TextToken]:
     bound = next((token for token in clause.tokens if token.kind is Kind.COMPARISON), None)
     if bound is None:
         return []
-    place, found = bound.start, []
+    place = bound.start
+    found = []
     for token in reversed(clause.plain):
         if token.end <= place <= token.end + 1 and str(token.value)[0].isalpha():
             found.append(token)

@@ -21,7 +21,8 @@ _COUNTS = frozenset({Kind.QUANTITY, Kind.NUMBER})
 
 def without_inventory(draft: Draft, tokens: Sequence[TextToken], reports: list[tuple[int, int]]) -> list[TextToken]:
     """The tokens without what tells of devices; a finding where the deployment has another count."""
-    kept, place = list(tokens), 0
+    kept = list(tokens)
+    place = 0
     while place < len(kept):
         run = _run(kept[place:])
         if run and _is_told(draft.text, kept[place].start, kept[place + run - 1].end):
@@ -49,7 +50,10 @@ def _run(tokens: Sequence[TextToken]) -> int:
 
     ``4 A100s and 4 L40S``, ``A100 四张、L40S 两张``.
     """
-    last, kinds, counts, place = 0, 0, 0, 0
+    last = 0
+    kinds = 0
+    counts = 0
+    place = 0
     for place, token in enumerate(tokens):
         if _is_kind(token):
             kinds += 1

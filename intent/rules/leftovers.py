@@ -36,7 +36,8 @@ _COURTESY = lexicon.pattern("courtesy")
 """Before an ``if`` that asks nicely."""
 _TURN = re.compile(r"\b(?:not|never|no|without|neither|nor|nobody|nothing|stop)\b|n't\b|不|别|没|勿|莫|禁")
 """Words that turn a comparison round."""
-_BEFORE, _AFTER = 10, 2
+_BEFORE = 10
+_AFTER = 2
 """Characters between a word that turns a goal round and the goal."""
 _NEVER_TOLD = frozenset({"limiters", "conditions", "frequency and phase"})
 """Parts of the class that wish something, even where they were taken for what only tells."""

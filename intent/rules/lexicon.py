@@ -53,7 +53,8 @@ def split(text: str) -> Iterator[tuple[str, int, int]]:
         if match["sign"]:
             yield MINUS, start, end
             continue
-        before, after = text[start - 1 : start], text[end : end + 1]
+        before = text[start - 1 : start]
+        after = text[end : end + 1]
         if match[0] == "-" and (before.isalpha() or after.isalpha()) and before.strip() and after.strip():
             continue
         yield match[0].removesuffix(".") if match[0][:1].isalpha() else match[0], start, end
@@ -70,7 +71,8 @@ def phrases() -> Mapping[tuple[str, ...], tuple[Kind, Any]]:
 
     A later entry of a phrase replaces an earlier one.
     """
-    english, chinese = _data("english"), _data("chinese")
+    english = _data("english")
+    chinese = _data("chinese")
     entries = chain(_fillers(english), _english_rates(english), _said(english), _english_compounds(english),
                     _fillers(chinese), _chinese_rates(chinese), _said(chinese))  # fmt: skip
     return {words(phrase): (kind, value) for phrase, kind, value in entries}

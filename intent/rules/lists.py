@@ -50,7 +50,8 @@ def _neighbour(tokens: Sequence[TextToken], place: int, step: int) -> int | None
 
 
 def _is_list(tokens: Sequence[TextToken], before: int, place: int, after: int) -> bool:
-    kind, joint = tokens[before].kind, tokens[place]
+    kind = tokens[before].kind
+    joint = tokens[place]
     sentence = _sentence_before(tokens, before)
     if joint.kind is not Kind.JOIN:
         return joint.value == "/" or any(token.kind in _REFUSALS for token in sentence)

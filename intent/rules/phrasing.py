@@ -52,7 +52,8 @@ def _signed(tokens: Sequence[TextToken]) -> list[TextToken]:
     """A dash between a comparison and a number is its sign: ``below - $5``."""
     result = list(tokens)
     for place in range(1, len(tokens) - 1):
-        dash, after = tokens[place], tokens[place + 1]
+        dash = tokens[place]
+        after = tokens[place + 1]
         if (
             dash.value == "-"
             and tokens[place - 1].kind in {Kind.COMPARISON, Kind.TO}
@@ -98,7 +99,8 @@ _KEPT = re.compile(r"\b(?:keep|keeps|keeping|leave|leaves|leaving|hold|want|want
 
 def _gpus(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``gpu-1``, ``GPU 1``, ``1 号卡``: one device; ``gpu 70%`` is none."""
-    first, rest = tokens[0], tokens[1:]
+    first = tokens[0]
+    rest = tokens[1:]
     if first.kind is Kind.COUNTED and first.value == "gpu_count" and rest:
         second = rest[1:2] if rest[0].value in {"#", "-"} else rest[:1]
         used = 1 + (len(rest) - len(rest[1:]) if rest[0].value in {"#", "-"} else 0) + 1

@@ -52,7 +52,8 @@ def add_placements(draft: Draft, clause: Clause) -> list[TextToken]:
         *(named or ([] if rule == "freeze" or emptied else _unnamed(draft.text, clause)))
     ] or [None]
     for token, workload, window in product(selectors, workloads, clause.covered_by(Kind.WINDOW) or (None,)):
-        when, who = scopes.window(draft, window), _workload(draft, workload)
+        when = scopes.window(draft, window)
+        who = _workload(draft, workload)
         if workload is None and earlier and rule in {"require", "forbid"}:
             who = earlier.workload  # "on the L40S, not on the A100"
         if when is not None and who is not False:
@@ -104,7 +105,8 @@ _FOR = re.compile(r" for (?:the |our )?")
 
 def _places(clause: Clause, text: str) -> bool:
     """Whether a clause puts something somewhere: it says what, or has a word for it."""
-    first, last = min(token.start for token in clause.tokens), max(token.end for token in clause.tokens)
+    first = min(token.start for token in clause.tokens)
+    last = max(token.end for token in clause.tokens)
     words = text[min(clause.start, first) : last].lower()
     counted = clause.joint is None and not clause.plain and not clause.opens_sentence  # "at most 2 A100 GPUs"
     named = clause.has(Kind.WORKLOAD, Kind.TENANT, Kind.MODEL, Kind.ONLY)

@@ -40,7 +40,8 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
     evidence = draft.text[slice(*place)]
     windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in SCOPES)
     for token, (window, tenant, model) in product(formats, product(windows, tenants, models)):
-        when, who = scopes.window(draft, window), scopes.tenant(draft, tenant)
+        when = scopes.window(draft, window)
+        who = scopes.tenant(draft, tenant)
         if when is None or who is False:
             continue
         value: Any = token.value if token.kind is Kind.PRECISION else "full"
@@ -79,7 +80,8 @@ _SO = re.compile(r"\W*(?:and )?(?:so|neither|nor) (?:is|are|does|do)\b", re.IGNO
 
 def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None:
     """What is said of the formats; None if it could be two things."""
-    comparison, refusals = clause.first(Kind.COMPARISON), clause.of(Kind.NEGATION, Kind.AVOID)
+    comparison = clause.first(Kind.COMPARISON)
+    refusals = clause.of(Kind.NEGATION, Kind.AVOID)
     if not clause.has(Kind.PRECISION):  # "don't quantise"
         return "require" if len(refusals) == 1 and comparison is None else None
     if comparison is not None and comparison.value == "<=" and clause.has(Kind.ALLOW) and not refusals:

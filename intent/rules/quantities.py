@@ -58,7 +58,8 @@ def normalise(metric: str, quantity: Quantity) -> Quantity | None:
     A ratio said without a unit is one below 1 and a percentage from 2; between them, and for any other metric, the unit
     has to be said.
     """
-    allowed, unit = UNITS[metric], quantity.unit
+    allowed = UNITS[metric]
+    unit = quantity.unit
     if metric == "cost" and unit in _OTHER_PERIODS:
         priced, factor = _OTHER_PERIODS[unit]
         return Quantity(float(f"{quantity.value * factor:.15g}"), priced)

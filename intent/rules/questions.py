@@ -81,7 +81,8 @@ def ask_direction(draft: Draft, metric: str, token: TextToken, amount: TextToken
     good, best = (">=", "maximize") if metric in HIGHER_IS_BETTER else ("<=", "minimize")
     inverse = amount.value.unit == PER_USER  # a rate per user bounds the time per token from the other side
     said_side = {"<=": ">=", ">=": "<="}[good] if inverse else good
-    side, name = draft.say(SIDES[said_side]), label(draft, metric)
+    side = draft.say(SIDES[said_side])
+    name = label(draft, metric)
     apart = token.end <= amount.start or amount.end <= token.start  # the ends of a range share one place
     short = len(draft.said(token).split()) <= 3  # "don't keep TTFT under" holds the metric as well
     turned = [draft.instead(token, side)] if apart and short else []
@@ -91,7 +92,8 @@ def ask_direction(draft: Draft, metric: str, token: TextToken, amount: TextToken
 
 def ask_optimum(draft: Draft, metric: str, token: TextToken) -> None:
     """The most of something bad or the least of something good."""
-    name, other = label(draft, metric), draft.say("maximize" if metric in HIGHER_IS_BETTER else "minimize")
+    name = label(draft, metric)
+    other = draft.say("maximize" if metric in HIGHER_IS_BETTER else "minimize")
     words = draft.say("optimum_unusual", said=draft.quoted(token), label=name, other=other)
     draft.ask("direction_unusual", token, words, [draft.instead(token, other), draft.rephrased(f"{other} {name}")])
 
@@ -99,7 +101,8 @@ def ask_optimum(draft: Draft, metric: str, token: TextToken) -> None:
 def ask_bound_or_optimum(draft: Draft, metric: str, token: TextToken, amount: TextToken) -> None:
     """Both an optimisation and a number."""
     least = token.kind is Kind.CHEAPEST or token.value == "minimize"
-    name, wish = label(draft, metric), draft.say("minimize" if least else "maximize")
+    name = label(draft, metric)
+    wish = draft.say("minimize" if least else "maximize")
     words = draft.say("bound_and_optimum", said=draft.quoted(amount), label=name, wish=wish)
     side = draft.say("at_most" if least else "at_least")
     draft.ask(
@@ -147,7 +150,8 @@ def ask_degree(draft: Draft, head: TextToken, setting: str) -> None:
 
 def ask_fixed_or_most(draft: Draft, token: TextToken, amount: TextToken, setting: str) -> None:
     """A setting with a comparison that settings do not have: ``best tp 4``."""
-    name, number = label(draft, setting), f"{amount.value.number:g}"
+    name = label(draft, setting)
+    number = f"{amount.value.number:g}"
     words = draft.say("comparison_unclear", label=name, said=draft.said(amount))
     draft.ask(
         "comparison_unclear",
@@ -166,10 +170,8 @@ def ask_by_or_to(draft: Draft, amount: TextToken) -> None:
 def ask_wish(draft: Draft, wish: TextToken) -> None:
     """A wish without a metric: fast, cheap, better."""
     fastest = [f"{draft.say('minimize')} {label(draft, metric)}" for metric in ("ttft", "tpot")]
-    most, cheapest = (
-        f"{draft.say('maximize')} {label(draft, 'throughput_tok')}",
-        f"{draft.say('minimize')} {label(draft, 'cost')}",
-    )
+    most = f"{draft.say('maximize')} {label(draft, 'throughput_tok')}"
+    cheapest = f"{draft.say('minimize')} {label(draft, 'cost')}"
     options = {
         "fast": [*fastest, most],
         "cheap": [cheapest, f"{label(draft, 'cost')} {draft.say('at_most')} 10 USD/h"],

@@ -122,8 +122,10 @@ class _Reader:
 
     def read(self, clause: Clause, following: Clause | None) -> None:
         """Read one clause; one that only tells gives no more than its metric to the next."""
-        draft, before = self.draft, self.draft.mark()
-        left, state = len(self.leftovers), (self.previous, self.change, self.ranking, self.waiting)
+        draft = self.draft
+        before = self.draft.mark()
+        left = len(self.leftovers)
+        state = (self.previous, self.change, self.ranking, self.waiting)
         aside = clause.joint == "(" and not clause.has(*HEADS, Kind.COMPARISON, Kind.EXCEPT, *SCOPES)
         adds = aside or (self.after_told and clause.is_only(*AMOUNTS, Kind.STAT) and not clause.opens_sentence)
         if not adds:  # "TTFT was awful yesterday, 4 s at p95"
@@ -131,7 +133,8 @@ class _Reader:
         found, questions = draft.since(before)
         lists = clause.joint == "and" and clause.is_only(Kind.METRIC, Kind.QUALITY)
         if state[2] is not None and not found and lists:
-            found, self.leftovers = True, [*self.leftovers, *clause.tokens]  # "latency over cost and quality"
+            found = True
+            self.leftovers = [*self.leftovers, *clause.tokens]  # "latency over cost and quality"
         found = found or self.waiting is not state[3]
         self.devices = clause.of(Kind.SELECTOR) or self.devices
         self.formats = clause.of(Kind.PRECISION) or self.formats
@@ -216,7 +219,8 @@ class _Reader:
 
         What is taken back, scaled or to be mended, or what it may only tell.
         """
-        draft, text = self.draft, self.draft.text.lower()
+        draft = self.draft
+        text = self.draft.text.lower()
         going = pattern("going back").search(text)
         back = None if going else next((back for back in taken_back(draft.text) if tokens), None)
         if back is not None and any(token.kind in {*HEADS, Kind.RECONFIG, Kind.PRECISION} for token in tokens):
@@ -266,7 +270,8 @@ class _Reader:
         """Append the goals of one clause, or a question about it."""
         self.draft.here = TextToken(Kind.UNKNOWN, None, self._start(clause), clause.tokens[-1].end)
         self.draft.kept = tuple(self.draft.said(token) for token in clause.of(*SCOPES))
-        ranking, self.ranking = self.ranking, None
+        ranking = self.ranking
+        self.ranking = None
         clause = self._completed(self._with_one_window(clause))
         if unreadable := next((token for token in clause.plain if _is_unreadable(token)), None):
             if clause.has(*HEADS, Kind.UNIT):
@@ -321,7 +326,8 @@ class _Reader:
             return clause if named else extended(clause, self.workloads, clause.tokens[0].start)
         if clause.has(Kind.METRIC, Kind.SETTING, Kind.SELECTOR, Kind.RECONFIG, Kind.PRECISION, Kind.PRIORITY):
             return clause
-        first, end = clause.tokens[0].start, clause.tokens[-1].end
+        first = clause.tokens[0].start
+        end = clause.tokens[-1].end
         if clause.has(Kind.FREEZE) and _is_about_all(clause, self.draft.text):
             return extended(replace(clause, plain=()), (TextToken(Kind.RECONFIG, "", 0, 0),), first)
         added = self._left_out(clause, spoken(clause, self.draft.text))
@@ -392,7 +398,8 @@ class _Reader:
         self.change, self.changing = change, clause.first(Kind.CHANGE) or self.changing
         self.previous = bound.readings or self.previous
         if self.waiting and self.draft.goals:
-            waiting, self.waiting = self.waiting, None
+            waiting = self.waiting
+            self.waiting = None
             self.used += waiting.tokens
             self.leftovers += add_exception(self.draft, waiting)
         unused = clause.of(*AMOUNTS) if change and change.factor and clause.has(Kind.FACTOR) else []
@@ -406,7 +413,8 @@ class _Reader:
         multiple = clause.has(Kind.TIMES) and clause.has(Kind.NOW)
         if clause.has(Kind.METRIC, Kind.VAGUE) or not (clause.has(Kind.CHANGE, Kind.FACTOR) or multiple):
             return clause
-        amount, verb = clause.first(Kind.QUANTITY), clause.first(Kind.CHANGE)
+        amount = clause.first(Kind.QUANTITY)
+        verb = clause.first(Kind.CHANGE)
         more = amount and verb and verb.start > amount.start  # "100 tokens per second more than now"
         tokens = (
             heads_of(united(clause)) if more or clause.has(Kind.UNIT, Kind.NOW) else []

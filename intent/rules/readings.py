@@ -65,7 +65,8 @@ def bind(clause: Clause, previous: Sequence[BoundReading], text: str) -> ClauseR
     clause = _same_period(united(clause), previous)
     clause = _per_user(clause, previous)
     heads = heads_of(clause) or unknown_head(clause)
-    quantity, comparison = _amount(clause), _comparison(clause)
+    quantity = _amount(clause)
+    comparison = _comparison(clause)
     used = {
         *heads,
         quantity,
@@ -154,18 +155,23 @@ def united(clause: Clause) -> Clause:
     amounts = clause.of(Kind.QUANTITY)
     if len(amounts) != 1:
         return clause
-    amount, unit, period = amounts[0], clause.first(Kind.UNIT), clause.first(Kind.PERIOD)
+    amount = amounts[0]
+    unit = clause.first(Kind.UNIT)
+    period = clause.first(Kind.PERIOD)
     quantity: Quantity = amount.value
     used: list[TextToken] = []
     if quantity.unit is None and unit is not None and not clause.has(Kind.OPTIMISE):
-        quantity, used = quantity.in_unit(*unit.value), [unit]
+        quantity = quantity.in_unit(*unit.value)
+        used = [unit]
     elif period is not None and quantity.unit == f"USD/{period.value}":
         used = [period]  # said twice
     elif period is not None and (with_period := _per_period(quantity, period, clause)):
-        quantity, used = with_period, [period]
+        quantity = with_period
+        used = [period]
     per_user = clause.first(Kind.PER_USER)
     if per_user is not None and quantity.unit == "tokens/s":
-        quantity, used = quantity.in_unit(PER_USER, quantity.factor), [*used, per_user]
+        quantity = quantity.in_unit(PER_USER, quantity.factor)
+        used = [*used, per_user]
     if not used:
         return clause
     joined = TextToken(Kind.QUANTITY, quantity, *extent([amount, *used]))
@@ -337,7 +343,9 @@ def _spread(readings: Sequence[BoundReading], clause: Clause, previous: Sequence
 
 def _facing(reading: BoundReading, text: str) -> BoundReading:
     """``2s > TTFT`` is ``TTFT < 2s``: a sign between number and metric is read from the metric's side."""
-    head, sign, amount = reading.head, reading.comparison, reading.quantity
+    head = reading.head
+    sign = reading.comparison
+    amount = reading.quantity
     if head is None or sign is None or amount is None or text[sign.start : sign.end][:1] not in _SIGNS:
         return reading
     if amount.end <= sign.start and sign.end <= head.start and sign.value in FACING:

@@ -119,7 +119,8 @@ def _rule(clause: Clause) -> Rule | None:
     """Forbid, or a limit with its unit; None if it could be two things."""
     if _is_freeze(clause):
         return None if clause.has(Kind.NEGATION, Kind.AVOID) else ("forbid", None, None)
-    count, period = _count(clause), clause.first(Kind.PERIOD)
+    count = _count(clause)
+    period = clause.first(Kind.PERIOD)
     comparison = clause.first(Kind.COMPARISON)
     refusals = clause.of(Kind.NEGATION, Kind.AVOID, Kind.FREEZE)
     if clause.has(Kind.ONLY) and count is None:

@@ -69,7 +69,8 @@ def _without_amount(clause: Clause) -> RelativeChange | None:
 
 def _with_amount(clause: Clause, amount: TextToken) -> RelativeChange | None:
     """``1.5 times``, ``to 80% of today``, ``by 20%``, ``20% lower``, ``降低 200ms``."""
-    side, share = _side(clause), amount.value.unit == "ratio"
+    side = _side(clause)
+    share = amount.value.unit == "ratio"
     if clause.has(Kind.TIMES) and amount.value.unit is None:
         return RelativeChange(side, factor=amount.value.number)
     if share and clause.has(Kind.NOW) and _is_level(clause):
@@ -164,7 +165,8 @@ def _relative(draft: Draft, reading: BoundReading, change: RelativeChange) -> Re
         return None
     op, factor, delta, unit = terms
     good = ">=" if metric in HIGHER_IS_BETTER else "<=" if metric in LOWER_IS_BETTER else op
-    common, stat = scoped(draft, reading), stat_of(draft, reading, metric)
+    common = scoped(draft, reading)
+    stat = stat_of(draft, reading, metric)
     if op is None or op != good or (factor is not None and factor <= 0):
         _ask(draft, reading, metric)
         return None
@@ -185,7 +187,8 @@ def _terms(draft: Draft, reading: BoundReading, metric: str, change: RelativeCha
         return ("<=" if change.factor < 1 else ">="), float(f"{change.factor:.12g}"), None, None
     if change.amount is None or side is None:
         return side, None, None, None
-    amount, sign = change.amount.value, -1.0 if side == "<=" else 1.0
+    amount = change.amount.value
+    sign = -1.0 if side == "<=" else 1.0
     if amount.unit == "ratio":
         return side, float(f"{1 + sign * amount.value:.12g}"), None, None
     if amount.unit == "points" and UNITS[metric] == ("ratio",):

@@ -222,7 +222,8 @@ def _said(words: Sequence[_Word], names: _Names) -> list[TextToken]:
 def _phrases(words: Sequence[_Word], names: _Names) -> list[TextToken]:
     taken = [word.taken for word in words]
     known = lexicon.phrases()
-    tokens, place = [], 0
+    tokens = []
+    place = 0
     while place < len(words):
         near = min(len(words), place + lexicon.LONGEST)
         close = next((n for n in range(place + 1, near) if words[n].start > words[n - 1].end), near)

@@ -83,7 +83,8 @@ def span(start: Clock, end: Clock, half: str | None = None) -> tuple[int, int] |
 
 
 def _settled(start: Clock, end: Clock) -> tuple[int | None, int | None]:
-    first, last = start.minutes or 0, end.minutes or 0
+    first = start.minutes or 0
+    last = end.minutes or 0
     if start.is_unsure and end.is_unsure:
         return _both_open(first, last)
     if start.said == "half" and end.open:
@@ -125,7 +126,9 @@ def spelled(minutes: int) -> str:
 Day = Callable[[date], date | str]
 """Today to the day that is meant, or the code of a problem."""
 
-EVERY_DAY, WEEKDAYS, WEEKENDS = tuple(range(7)), (0, 1, 2, 3, 4), (5, 6)
+EVERY_DAY = tuple(range(7))
+WEEKDAYS = (0, 1, 2, 3, 4)
+WEEKENDS = (5, 6)
 
 
 def in_days(number: int) -> Day:

@@ -222,7 +222,8 @@ class TimeReader:
         return days + found[0], found[1]
 
     def _day_range(self, place: int) -> tuple[tuple[int, ...], int] | None:
-        first, last = self._at(place), self._at(place + 2)
+        first = self._at(place)
+        last = self._at(place + 2)
         if first.mark is not TimeRole.DAYS:
             return None
         to = self._at(place + 1)
@@ -268,7 +269,8 @@ class TimeReader:
         return None
 
     def _this(self, place: int) -> tuple[Day, str | None, int] | None:
-        which, what = self._said(place), self._at(place + 1)
+        which = self._said(place)
+        what = self._at(place + 1)
         if what.mark is TimeRole.DAYS and len(what.value) == 1:
             return (next_named if which == "next" else coming)(what.value[0]), None, place + 2
         if what.mark is TimeRole.DAYS or (what.mark is TimeRole.SPAN and which in {"this", "next"}):
@@ -291,7 +293,8 @@ class TimeReader:
         last, place = found
         if self._are_numbers(leads, first, last, self._is_marked(leads, last, pieces)):
             return None
-        pieces.start, pieces.end = first.clock, last.clock
+        pieces.start = first.clock
+        pieces.end = last.clock
         pieces.outside = leads.say("outside")
         return place
 
@@ -419,7 +422,8 @@ class TimeReader:
         return leads.place + 1
 
     def _others(self, leads: _Leads, pieces: WindowParts) -> int | None:
-        atom, place = self._at(leads.place), leads.place + 1
+        atom = self._at(leads.place)
+        place = leads.place + 1
         has_days = (
             pieces.day is not None or pieces.daily is not None or (pieces.days is not None and atom.value != "day")
         )
@@ -430,7 +434,8 @@ class TimeReader:
             pieces.all_day = True
             return place
         if atom.mark is TimeRole.REST and not pieces.has_hours:
-            pieces.start, pieces.edge = atom.value, "until"
+            pieces.start = atom.value
+            pieces.edge = "until"
             return place
         if leads.words:
             return None

@@ -69,7 +69,8 @@ def _seconds(match: re.Match[str], kind: str) -> float | None:
     number = _number(match[f"{kind}_n"] or "")
     halves = [match[f"{kind}_half"], match[f"{kind}_mid"] if kind in {"for", "han"} else None]
     if kind == "han" and not match["han_n"] and match["han_mid"]:
-        number, halves = 0.5, []
+        number = 0.5
+        halves = []
     is_half_a_day = unit == "d" and number == 0.5  # 半天 is no twelve hours
     if number == 0.5 and any(halves):  # 半半小时 is a slip
         number = None

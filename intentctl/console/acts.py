@@ -53,7 +53,8 @@ def acting(act: Act, show: Show) -> Callable[[Request], Awaitable[Response]]:
         form = FormData(await form_of(request))
         if not here.session.has_token(form.one("token")):
             raise HTTPException(403)
-        subject, upstream = request.path_params.get("id", ""), here.session.upstream
+        subject = request.path_params.get("id", "")
+        upstream = here.session.upstream
         try:
             path = await act(upstream, subject, form)
         except (ServiceError, ValidationError) as error:

@@ -121,7 +121,8 @@ def _at(curve: FrontierDocument, rate: float) -> str:
     place = next((place for place, rate_rps in enumerate(curve.rates_rps) if rate_rps >= rate), None)
     if place is None:
         return f"not drawn that far; it sustains {curve.saturation_rps:.3g} requests/s"
-    ttft_s, tpot_s = curve.ttft_s[place], curve.tpot_s[place]
+    ttft_s = curve.ttft_s[place]
+    tpot_s = curve.tpot_s[place]
     return f"P99 TTFT {seconds(ttft_s)}, P99 TPOT {seconds(tpot_s)} (at {curve.rates_rps[place]:.3g} requests/s)"
 
 
@@ -131,7 +132,8 @@ async def planned_instead(upstream: Upstream, plan: PlanDocument, question: str)
     Raises:
         ServiceError: there is none; or the service does not answer.
     """
-    words, wished = question.lower(), alternative(question)
+    words = question.lower()
+    wished = alternative(question)
     if wished is None or load_factor(words) is not None or _fact(words):
         return ""
     try:
@@ -161,7 +163,8 @@ def _compared(plan: PlanDocument, made: PlanDocument, wished: str) -> Fact:
 
 def _dearer(plan: PlanDocument, other: PlanDocument) -> str:
     """What it costs beside what is planned."""
-    mine, theirs = plan.prediction, other.prediction
+    mine = plan.prediction
+    theirs = other.prediction
     if mine.usd_per_hour or theirs.usd_per_hour:
         return f"It costs {theirs.usd_per_hour:.2f} USD/h, the plan {mine.usd_per_hour:.2f}."
     return f"It takes {theirs.devices} devices, the plan {mine.devices}."

@@ -157,7 +157,8 @@ async def login(request: Request) -> Response:
     except ServiceError as error:
         sessions.forget_old()
         return _login(request, error.problem)
-    response, new = see(_local(form.one("to"))), sessions.open(me, upstream)
+    response = see(_local(form.one("to")))
+    new = sessions.open(me, upstream)
     sessions.close(request.cookies.get(COOKIE, ""))
     is_secure = request.url.scheme == "https"
     cookie(response, COOKIE, new, is_secret=True, is_secure=is_secure)

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta, tzinfo
 from intentctl.console.cluster import HUES
 from service.documents.promises import SegmentDocument
 
-WIDTH, HEIGHT = 600.0, 140.0
+WIDTH = 600.0
+HEIGHT = 140.0
 TICKS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 
 Points = Sequence[tuple[float, float | None]]
@@ -142,7 +143,8 @@ class TimelineBand:
 
 def ahead(segments: Sequence[SegmentDocument], zone: tzinfo) -> TimelineBand:
     """The segments of one model, side by side. There is at least one."""
-    begins_s, ends_s = segments[0].begins.timestamp(), segments[-1].ends.timestamp()
+    begins_s = segments[0].begins.timestamp()
+    ends_s = segments[-1].ends.timestamp()
     scale = WIDTH / max(1.0, ends_s - begins_s)
     shapes = dict.fromkeys(segment.topology.text for segment in segments if segment.topology)
     hue_of = {shape: place % HUES for place, shape in enumerate(shapes)}

@@ -350,7 +350,8 @@ def _switch_charts(
     recent: docs.RecentDocument | None, operation: docs.OperationDocument, timezone: str
 ) -> tuple[Chart, ...]:
     """Tokens per second and open streams around a switch; nothing where that was too long ago."""
-    begun_s, ended_s = operation.phases[0].at, operation.phases[-1].at
+    begun_s = operation.phases[0].at
+    ended_s = operation.phases[-1].at
     if recent is None:
         return ()
     ends_s = min(time.time(), ended_s + AROUND_S) if operation.done else time.time()

@@ -176,8 +176,10 @@ async def history(request: Request) -> Response:
 
 async def _entries(here: Visit, kinds: list[Kind]) -> tuple[list[HistoryEntry], str | None]:
     """Of some kinds, the newest first; with one kind alone, where the older ones begin."""
-    upstream, after = here.session.upstream, (here.given("after") or None) if len(kinds) == 1 else None
-    found, older = list[HistoryEntry](), None
+    upstream = here.session.upstream
+    after = (here.given("after") or None) if len(kinds) == 1 else None
+    found = list[HistoryEntry]()
+    older = None
     if "intents" in kinds:
         intents = await upstream.ask(lambda client: client.intents(docs.PageRequest(limit=50, after=after)))
         found += [
@@ -224,7 +226,8 @@ async def audit(request: Request) -> Response:
     here = await visit(request)
     if not here.session.may(Right.AUDIT):
         return await here.page("audit.html", found=None, verdict=None, act="")
-    before, act = here.given("before"), here.given("act")[:64]
+    before = here.given("before")
+    act = here.given("act")[:64]
     page = docs.AuditPage(
         before=int(before) if before.isdecimal() and 0 < int(before) < 2**53 else None, act=act or None
     )
@@ -249,11 +252,13 @@ async def show_settings(here: Visit, status: int = 200) -> Response:
 async def explain(request: Request) -> Response:
     """What can be said and typed, with examples."""
     here = await visit(request)
-    topic, unknown = here.given("topic"), ""
+    topic = here.given("topic")
+    unknown = ""
     try:
         found = explained.explain(topic or None, None)
     except explained.UnknownNameError as error:
-        found, unknown = explained.explain(None, None), str(error)
+        found = explained.explain(None, None)
+        unknown = str(error)
     return await here.page("explain.html", found=found, unknown=unknown, commands=slash.COMMANDS)
 
 

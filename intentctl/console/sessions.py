@@ -48,7 +48,8 @@ class Sessions:
 
     def __init__(self, client: Callable[[str | None], Client], clock: Callable[[], float] = time.monotonic) -> None:
         """``client`` is the service as seen with a key."""
-        self._client, self._clock = client, clock
+        self._client = client
+        self._clock = clock
         self._sessions: dict[str, Session] = {}
         self._upstreams: dict[str, Upstream] = {}
 

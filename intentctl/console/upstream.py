@@ -62,7 +62,8 @@ class Upstream:
     """One key at one service. Everything here is called in the event loop."""
 
     def __init__(self, client: Client) -> None:
-        self.client, client.address = client, ADDRESS.get
+        self.client = client
+        client.address = ADDRESS.get
         self.is_away = False
         self._answers: dict[Name, _Answer[object]] = {}
         self._listeners: set[asyncio.Queue[Heard | None]] = set()
@@ -135,7 +136,8 @@ class Upstream:
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pass on what the service tells, and try again when it is gone. In a thread, until nobody listens."""
-        tries, is_open = 0, True
+        tries = 0
+        is_open = True
         while self._listeners and is_open:
             try:
                 events = self.client.watch()

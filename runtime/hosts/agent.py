@@ -44,9 +44,12 @@ class Agent:
     """Takes connections of the service's certificate."""
 
     def __init__(self, host: str, tls: ssl.SSLContext, visible: str = "", programs: frozenset[str] = PROGRAMS) -> None:
-        self.host, self.visible, self._programs = host, visible, programs
+        self.host = host
+        self.visible = visible
+        self._programs = programs
         self._launcher = LocalLauncher(host)
-        self._tls, self._handshakes = tls, asyncio.Semaphore(MOST_HANDSHAKES)
+        self._tls = tls
+        self._handshakes = asyncio.Semaphore(MOST_HANDSHAKES)
         self._sessions = set[ServiceSession]()
         self._tasks = set[asyncio.Task[None]]()
 
@@ -107,14 +110,16 @@ class ServiceSession:
     """One connection of a service, and what it started."""
 
     def __init__(self, agent: Agent, on_over: Callable[["ServiceSession"], None]) -> None:
-        self._agent, self._on_over = agent, on_over
+        self._agent = agent
+        self._on_over = on_over
         self.channel = TlsChannel(messages.ToAgent, self._hear, self._over, self._give_room)
         self._processes: dict[int, Process] = {}
         self._memory: dict[messages.MemoryFile, int] = {}
         """Descriptors."""
         self._clock: AwakeClock | None = None
         self._heard_s = 0.0
-        self._has_room, self._is_over = True, False
+        self._has_room = True
+        self._is_over = False
 
     def begin(self) -> bool:
         """Expect heartbeats from now on; whether the connection is still there."""
@@ -214,7 +219,8 @@ class ServiceSession:
         log.warning("the connection of the service is over (%s); %d processes end", why, len(self._processes))
         if self._clock:
             self._clock.stop()
-        processes, self._processes = self._processes, {}
+        processes = self._processes
+        self._processes = {}
         for process in processes.values():
             process.end()
             self._agent.spawn(process.close())

@@ -18,7 +18,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from runtime.errors import EngineStartError
 
-AUTHORITY, SERVICE = "authority.pem", "service.pem"
+AUTHORITY = "authority.pem"
+SERVICE = "service.pem"
 LIFE = timedelta(days=365)
 """Of a certificate."""
 RENEWED = timedelta(days=30)
@@ -123,7 +124,8 @@ def _read(file: Path) -> Issuer:
     """The key of a file, and its first certificate."""
     try:
         data = file.read_bytes()
-        key, certificate = load_pem_private_key(data, None), x509.load_pem_x509_certificate(data)
+        key = load_pem_private_key(data, None)
+        certificate = x509.load_pem_x509_certificate(data)
     except (OSError, ValueError) as error:
         what = f"{file} cannot be read ({error}); restore it, or remove its folder and make all files anew"
         raise EngineStartError(what) from error

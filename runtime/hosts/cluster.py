@@ -45,7 +45,8 @@ class Hosts:
         """Called for each device of a host that is lost, with why, before any engine hears of it."""
         self.on_back: Callable[[int], None] = lambda _: None
         """Called for each device of a host that is reached."""
-        self._expected, self._certificate = expected, certificate
+        self._expected = expected
+        self._certificate = certificate
         self._placement = AgentPlacement(expected.agents, expected.ray)
         self._nodes = {node.name: node for node in expected.cluster.nodes}
         self._here = {
@@ -120,7 +121,8 @@ class Hosts:
         return launcher
 
     async def _reach(self, name: str) -> None:
-        node, expected = self._nodes[name], self._expected
+        node = self._nodes[name]
+        expected = self._expected
         address = await self._placement.address(name)
         remote = RemoteHost(name, node.gpus[0].index, self._note_lost)
         await remote.open(address, self._certificate, expected.checkpoints)

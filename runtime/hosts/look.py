@@ -14,7 +14,8 @@ from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import words
 from runtime.process.facts import HostFacts, differences, gather, wrong_devices
 
-ROUND_TRIPS, PROBE_BYTES = 11, 32 << 20
+ROUND_TRIPS = 11
+PROBE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ async def look(expected: Expected, certificate: Path) -> list[Seen]:
     seen = [Seen(name, wrong_devices(nodes[name], ours), f"this machine, {_told(ours)}") for name in here]
     placement = AgentPlacement(expected.agents, expected.ray)
     for name in expected.agents:
-        remote, where = RemoteHost(name, 0, lambda *_: None), "its agent"
+        remote = RemoteHost(name, 0, lambda *_: None)
+        where = "its agent"
         try:
             address = await placement.address(name)
             where = f"{address[0]}:{address[1]}"

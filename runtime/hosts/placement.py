@@ -30,7 +30,8 @@ class AgentPlacement:
     """Knows the address of each agent, and asks Ray to start those that have none."""
 
     def __init__(self, agents: Mapping[str, tuple[str, int] | None], ray: str) -> None:
-        self._agents, self._ray = agents, ray
+        self._agents = agents
+        self._ray = ray
         self._answers: dict[str, tuple[str, int] | Exception] = {}
         self._asked_s: dict[str, float] = {}
 

@@ -33,8 +33,10 @@ class Lane:
     """What is said to one process of a host, and heard from it."""
 
     def __init__(self, host: "RemoteHost", number: int, speaks: Any, on_message: Hears, on_end: Ends) -> None:
-        self._host, self._number = host, number
-        self._on_message, self._on_end = on_message, on_end
+        self._host = host
+        self._number = number
+        self._on_message = on_message
+        self._on_end = on_end
         self._frames = Frames(speaks)
         self._is_open = True
 
@@ -75,7 +77,9 @@ class RemoteProcess(Process):
 
     def __init__(self, incarnation: Incarnation, lane: Lane, terminate: Callable[[int, set[str]], None]) -> None:
         """``terminate`` asks the agent to end it; it is called in a thread."""
-        self.lane, self._terminate, self.removed = lane, terminate, threading.Event()
+        self.lane = lane
+        self._terminate = terminate
+        self.removed = threading.Event()
         self.lines: tuple[str, ...] = ()
         super().__init__(incarnation, 0, lane, self._end_there)
 
@@ -114,7 +118,9 @@ class RemoteHost:
 
     def __init__(self, host: str, first_device: int, on_lost: Callable[["RemoteHost", str], None]) -> None:
         """``on_lost`` is called once, with why, before anybody else hears of it; not after ``close``."""
-        self.host, self.first_device, self.visible = host, first_device, ""
+        self.host = host
+        self.first_device = first_device
+        self.visible = ""
         self.facts: HostFacts
         self.lost: str | None = None
         self._on_lost = on_lost
@@ -202,7 +208,8 @@ class RemoteHost:
         if self._clock:
             self._clock.stop()
         self._calls.fail(EngineLostError(f"host {self.host} is lost: {why}"))
-        processes, self._processes = [*self._processes.values()], {}
+        processes = [*self._processes.values()]
+        self._processes = {}
         for process in processes:
             process.removed.set()
         return processes

@@ -67,7 +67,9 @@ class TlsChannel(asyncio.Protocol):
 
         ``on_room`` is told whether there is room to send.
         """
-        self._on_message, self._on_closed, self._on_room = on_message, on_closed, on_room
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._on_room = on_room
         self._frames = Frames(kind)
         self._transport: asyncio.Transport | None = None
         self._is_over = False

@@ -110,7 +110,8 @@ class BlockPool:
 
         Of the free blocks that are cached not those whose bytes are ``lost`` there.
         """
-        free, cached = [*lost, *self._free], [item for item in self._cached.items() if item[0] not in lost]
+        free = [*lost, *self._free]
+        cached = [item for item in self._cached.items() if item[0] not in lost]
         hashes = {block: found for block, found in self._prefixes.hashes.items() if block not in lost}
         return PoolContents(free, cached, {block: self.filled[block] for block in self.holding}, hashes)
 
@@ -129,9 +130,11 @@ class BlockPool:
             self.filled[block] = filled
         for block, found in contents.hashes.items():
             self._prefixes.add(found, block)
-        self._free, self._cached = [*contents.free], OrderedDict(contents.cached)
+        self._free = [*contents.free]
+        self._cached = OrderedDict(contents.cached)
         circulating = {*self._free, *self._cached, *used}
-        self.retired, self.num_blocks = ours - circulating, len(circulating)
+        self.retired = ours - circulating
+        self.num_blocks = len(circulating)
         self.resize(self.capacity)
 
     def hashes_of(self, table: Sequence[int]) -> list[BlockHash]:
@@ -212,7 +215,8 @@ class BlockPool:
 
         Raises AssertionError otherwise.
         """
-        used, free = Counter(chain.from_iterable(tables)), [*self._free, *self._cached]
+        used = Counter(chain.from_iterable(tables))
+        free = [*self._free, *self._cached]
         assert len([*used, *free]) == len({*used, *free} - self.retired) == self.num_blocks, (
             "a block is lost or used twice"
         )

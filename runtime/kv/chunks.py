@@ -42,7 +42,9 @@ class ChunkedStore:
     """One worker's view of the cache; answers like ``KvStore``."""
 
     def __init__(self, shape: KvShape, memory: Memory, device: torch.device) -> None:
-        self.shape, self.device, self._memory = shape, device, memory
+        self.shape = shape
+        self.device = device
+        self._memory = memory
         block_bytes = shape.block_slots * shape.piece_slot_bytes
         self.chunk_blocks = chunk_blocks(block_bytes, memory.granularity)
         """Blocks that are allocated together."""
@@ -88,7 +90,8 @@ class ChunkedStore:
 
         Go on with ``after`` = the ``rest`` of the slice before.
         """
-        size, last = self.chunk_blocks, self.shape.num_blocks
+        size = self.chunk_blocks
+        last = self.shape.num_blocks
         wanted = {
             chunk
             for first, end in runs
@@ -102,7 +105,8 @@ class ChunkedStore:
 
         ``runs`` is ``[runs, 2]``: the first token (block x block size + position in the block) and the one after the last.
         """
-        shape, copied = self.shape, 0
+        shape = self.shape
+        copied = 0
         parts = parts_of_blocks(runs, shape.block_size)
         chunks = np.flatnonzero(np.bincount(parts[:, 0] // self.chunk_blocks))
         on_device = torch.from_numpy(parts).to(self.device)
@@ -128,7 +132,8 @@ class ChunkedStore:
         A chunk takes 0.06 ms, and a copy that opened all of its own would hold up a step for ten. Go on with ``after`` = the
         ``rest`` of the slice before.
         """
-        began, stack = time.perf_counter(), self.shape.stack
+        began = time.perf_counter()
+        stack = self.shape.stack
         chunks = sorted({chunk for first, end in runs for chunk in self._touched(first, end)})
         places = [
             (handle, slice(number, number + 1), slice(*box.heads), chunk)
@@ -192,7 +197,9 @@ class ChunkedStore:
         after: int,
     ) -> Slice:
         """Take or drop these chunks of the slabs that pieces lie in, one at least, and tell kernels and peers."""
-        began, before, rest = time.perf_counter(), self.held_bytes, None
+        began = time.perf_counter()
+        before = self.held_bytes
+        rest = None
         try:
             for number, place in self._places(pieces, chunks, after):
                 change(place)
@@ -230,7 +237,8 @@ class ChunkedStore:
         if not self._addresses[place]:
             return
         self._directory["serial"][place] = 0
-        address, self._addresses[place] = int(self._addresses[place]), 0
+        address = int(self._addresses[place])
+        self._addresses[place] = 0
         self._memory.free(address)
 
     def _check_held(self, stacks: slice, heads: slice, chunks: Addresses) -> None:
@@ -247,7 +255,8 @@ class _Peer:
     """The chunks of a peer, as far as they were opened."""
 
     def __init__(self, handle: KvHandle, dims: tuple[int, int, int], memory: Memory, device: torch.device) -> None:
-        self._path, self._memory = handle.path, memory
+        self._path = handle.path
+        self._memory = memory
         try:
             with Path(handle.path).open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -67,7 +67,8 @@ def stacked(runs: Runs, block_size: int, stack: int) -> Runs:
     if stack == 1:
         return runs
     starts, stops = runs.T
-    inner, outer = -(-starts // block_size) * block_size, stops // block_size * block_size
+    inner = -(-starts // block_size) * block_size
+    outer = stops // block_size * block_size
     whole = np.stack((inner, outer), axis=1)[inner < outer] * stack
     heads = np.stack((starts, np.minimum(inner, stops)), axis=1)
     tails = np.stack((np.maximum(outer, inner), stops), axis=1)  # a run within one block is all head
@@ -88,7 +89,8 @@ def apart(slots: Runs) -> tuple[Runs, NDArray[np.int64]]:
 
 def parts_of_blocks(runs: Runs, block_size: int) -> Runs:
     """Runs of tokens as ``[parts, 3]``: a block, the first position in it and the one after the last."""
-    first, last = runs[:, 0] // block_size, -(-runs[:, 1] // block_size)
+    first = runs[:, 0] // block_size
+    last = -(-runs[:, 1] // block_size)
     counts = last - first
     number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     blocks = np.repeat(first, counts) + number

@@ -146,7 +146,9 @@ class KvStore:
         long, scattered = apart(stacked(runs, self.shape.block_size, self.shape.stack))
         copied = 0
         for box, handle in boxes:
-            source, stacks, heads = self._peer(handle), self._stacks(box), slice(*box.heads)
+            source = self._peer(handle)
+            stacks = self._stacks(box)
+            heads = slice(*box.heads)
             for start, stop in long:
                 self._slots[:, stacks, heads, start:stop] = source[:, stacks, heads, start:stop]
             if len(scattered):
@@ -183,7 +185,8 @@ class KvStore:
         What is not gained comes by writing to it, a page fault for every page; so it does where the system is too old for
         this (Linux 5.14). The interpreter is free meanwhile. ``runs`` and ``after`` as in ``give_back``.
         """
-        began, before = time.perf_counter(), self.held_bytes
+        began = time.perf_counter()
+        before = self.held_bytes
         rest = self._in_strides(self._populate, pieces, runs, after, began + seconds)
         return Slice(rest, self.held_bytes - before, time.perf_counter() - began)
 
@@ -198,7 +201,8 @@ class KvStore:
         ``runs`` are ascending ranges of block ids. Go on with ``after`` = the ``rest`` of the slice before. What was given
         back reads as zeros, and can be written at once. The interpreter is free meanwhile, and the core half of the time.
         """
-        began, before = time.perf_counter(), self.held_bytes
+        began = time.perf_counter()
+        before = self.held_bytes
         rest = self._in_strides(self._punch, pieces, runs, after, began + seconds)
         return Slice(rest, before - self.held_bytes, time.perf_counter() - began)
 

@@ -25,7 +25,8 @@ from runtime.errors import RuntimeFault
 
 Hears = Callable[[Any], None]
 Ends = Callable[[str], None]
-MARK, VERSION = b"ic", 1
+MARK = b"ic"
+VERSION = 1
 HEAD = struct.Struct("<2sBHI")
 MAX_FRAME_BYTES = 256 << 20
 _LENGTH = struct.Struct("<I")
@@ -171,7 +172,8 @@ class BlockingChannel:
 
     def __init__(self, sock: socket.socket, kind: Any = Any) -> None:
         """``kind`` is the type of what is read."""
-        self._sock, self._kind = sock, kind
+        self._sock = sock
+        self._kind = kind
         self._sock.setblocking(True)
         self._lock = threading.Lock()
 
@@ -201,7 +203,9 @@ class AsyncChannel:
 
         ``kind`` is what it reads; ``bytes``: whatever comes, as it comes.
         """
-        self._sock, self._on_message, self._on_closed = sock, on_message, on_closed
+        self._sock = sock
+        self._on_message = on_message
+        self._on_closed = on_closed
         self._sock.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._frames = Unread() if kind is bytes else Frames(kind)

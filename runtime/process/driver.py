@@ -43,7 +43,8 @@ class DriverProcess:
         self.process = launcher.start(program, self._hear, self._ended)
         self._patience = stall_after_s, lost_after_s
         self.watch()
-        self.send, self.kill = self.process.send, self.process.kill
+        self.send = self.process.send
+        self.kill = self.process.kill
 
     @property
     def pid(self) -> int:

@@ -28,7 +28,9 @@ ENOUGH = 0.9
 """Of the memory that the deployment says; drivers keep some of what is on the label."""
 LEAST_SHARED_BYTES = 64 << 20
 """In /dev/shm, for vLLM's processes."""
-_WHOLE_BYTES, _PAGE_BYTES, _NUM_PAGES = 1 << 20, 4096, 64
+_WHOLE_BYTES = 1 << 20
+_PAGE_BYTES = 4096
+_NUM_PAGES = 64
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux keeps it
 
 
@@ -146,7 +148,8 @@ def _visible(gpus: tuple[GpuFacts, ...], visible: str) -> tuple[GpuFacts, ...]:
 
 def wrong_devices(inventory: Iterable[Gpu], facts: HostFacts) -> str:
     """What of a host's devices the deployment says otherwise; empty: nothing. Pure."""
-    slots, gpus = list[Gpu](), list[Gpu]()
+    slots = list[Gpu]()
+    gpus = list[Gpu]()
     for gpu in inventory:
         (slots if gpu.kind.upper() == "CPU" else gpus).append(gpu)
     expected_bytes = sum(slot.memory_bytes for slot in slots)

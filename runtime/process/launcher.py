@@ -81,14 +81,18 @@ class Process:
         self, incarnation: Incarnation, pid: int, channel: Channel, finish: Callable[[set[str]], None]
     ) -> None:
         """``finish`` ends it, and those that it started, and waits until it is gone, if it goes."""
-        self.incarnation, self.pid, self._finish = incarnation, pid, finish
+        self.incarnation = incarnation
+        self.pid = pid
+        self._finish = finish
         """``pid`` is for people and their tools."""
         self.folder: Path | None = None
         """Its temporary files and its log, where that is kept."""
         self.litter = set[str]()
         """Files in shared memory that a crash would leave."""
         self._channel = channel
-        self.send, self.send_encoded, self.hold = channel.send, channel.send_encoded, channel.hold
+        self.send = channel.send
+        self.send_encoded = channel.send_encoded
+        self.hold = channel.hold
         self._ending: threading.Thread | None = None
 
     @property
@@ -183,7 +187,9 @@ class LocalLauncher:
     """On this machine."""
 
     def __init__(self, host: str = "localhost", first_device: int = 0, visible: str = "") -> None:
-        self.host, self.first_device, self.visible = host, first_device, visible
+        self.host = host
+        self.first_device = first_device
+        self.visible = visible
         self._numbers = itertools.count(1)
 
     async def memory(self, size: int) -> SharedFile:

@@ -21,7 +21,8 @@ START_S = 60.0
 """How long a driver that does not serve yet may give no sign of life: it imports torch or vLLM."""
 RESTART_PATIENCE_S = 10.0
 """How long a call waits for a driver that is started anew."""
-STEADY_S, MOST_PAUSE_S = 60.0, 60.0
+STEADY_S = 60.0
+MOST_PAUSE_S = 60.0
 """After a steady while a lost driver is replaced at once, otherwise after a pause that doubles each time."""
 WORTH = 10.0
 """A driver that served for so many times the pause before it, one second at least, does not make the next pause longer."""
@@ -101,7 +102,9 @@ class Vigil:
                 f"{2 * BEAT_S:g} <= stall_after_s {stall_after_s:g} < lost_after_s {lost_after_s:g} <= {MOST_PATIENCE_S} "
                 "does not hold: give seconds without progress"
             )
-        self._stall_after_s, self._lost_after_s, self._end = stall_after_s, lost_after_s, end
+        self._stall_after_s = stall_after_s
+        self._lost_after_s = lost_after_s
+        self._end = end
         self._clock = AwakeClock(self._turn)
         self._heard_s = self._stalled_s = 0.0
         self._has_begun = False
@@ -114,11 +117,13 @@ class Vigil:
 
     def begin(self) -> None:
         """It serves from now on; before, imports and loading may keep it from any sign for longer."""
-        self._has_begun, self._heard_s = True, self._clock.now_s
+        self._has_begun = True
+        self._heard_s = self._clock.now_s
 
     def hear(self, beat: Beat) -> None:
         """It lives."""
-        self._heard_s, self._stalled_s = self._clock.now_s, beat.stalled_s
+        self._heard_s = self._clock.now_s
+        self._stalled_s = beat.stalled_s
 
     def stop(self) -> None:
         """It is gone, or nobody's any more."""
@@ -138,7 +143,9 @@ class Pauses:
     """
 
     def __init__(self) -> None:
-        self._since_s, self._num_doublings, self._is_elsewhere = time.monotonic(), 0, False
+        self._since_s = time.monotonic()
+        self._num_doublings = 0
+        self._is_elsewhere = False
         self._failed_starts = Counter[int]()
         """Of each device that was to blame for one, since the last steady while."""
 

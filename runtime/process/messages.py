@@ -123,7 +123,8 @@ class Fatal(WireMessage, frozen=True):
 
     def blaming(self, error: RuntimeFault) -> RuntimeFault:
         """The error, with the device that is to blame."""
-        error.device, error.is_broken = self.device, self.is_broken
+        error.device = self.device
+        error.is_broken = self.is_broken
         return error
 
 
@@ -175,7 +176,8 @@ class Calls:
 
     def begin(self, command: Command, since_s: float = 0.0) -> tuple[Call[Command], "asyncio.Future[Any]"]:
         """What to send, and the answer to come."""
-        call_id, done = next(self._ids), asyncio.get_running_loop().create_future()
+        call_id = next(self._ids)
+        done = asyncio.get_running_loop().create_future()
         self._open[call_id] = Unanswered(command, done, since_s)
         return Call(call_id, command), done
 
@@ -203,7 +205,8 @@ class Calls:
 
     def fail(self, error: Exception) -> None:
         """It is gone: whoever waits hears of it."""
-        calls, self._open = self._open, {}
+        calls = self._open
+        self._open = {}
         for waiting in calls.values():
             if not waiting.done.done():
                 waiting.done.set_exception(error)

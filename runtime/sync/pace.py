@@ -19,7 +19,8 @@ class Pace:
 
     def __init__(self, share: float, least: int) -> None:
         """``share`` of the time may be spent on copying, ``least`` slots are copied in one go at least."""
-        self._share, self._slice = share, least
+        self._share = share
+        self._slice = least
         self._slots_per_s = 0.0
         self._saved_s = 0.0
         self._rate_before: float | None = None
@@ -49,7 +50,8 @@ class Pace:
             return  # it tells nothing of a whole slice
         if self._rate_before is not None and self._slots_per_s < _WORTHWHILE * self._rate_before:
             self._slice //= 2
-            self._rate_before, self._until_try = None, _TRY_EVERY
+            self._rate_before = None
+            self._until_try = _TRY_EVERY
         elif self._until_try:
             self._until_try -= 1
         else:
@@ -75,4 +77,5 @@ class Passes:
         if self._goal is not None and self._copied < self._goal:
             return
         self.is_gaining = self._goal is None or left <= self._goal / 2
-        self._goal, self._copied = left, 0
+        self._goal = left
+        self._copied = 0

@@ -36,7 +36,8 @@ class PatchSync:
     """
 
     def __init__(self, pool: BlockPool, block_size: int) -> None:
-        self._pool, self._block_size = pool, block_size
+        self._pool = pool
+        self._block_size = block_size
         self._versions = np.full(len(pool.versions), -1)
         self._copied = np.zeros(len(pool.filled), np.int64)
         self._is_warm = np.zeros(len(pool.filled), np.bool_)
@@ -61,7 +62,9 @@ class PatchSync:
             by_lack = np.argsort(starts - stops, kind="stable")
             count = int(np.searchsorted(np.cumsum((stops - starts)[by_lack]), most)) + 1
             chosen = np.sort(by_lack[:count])
-            blocks, starts, stops = blocks[chosen], starts[chosen], stops[chosen]
+            blocks = blocks[chosen]
+            starts = starts[chosen]
+            stops = stops[chosen]
         versions, filled = self._contents()
         self._versions[blocks] = versions[blocks]
         self._copied[blocks] = filled[blocks]

@@ -61,12 +61,14 @@ class _Step:
 
 def plan(now: Topology, target: Topology, model: ModelSpec, kv: KvSize, usable: Mapping[int, float]) -> StreamPlan:
     """The steps and what they take; ``usable`` is bytes by device, of both topologies' devices."""
-    old, new = _items(now, model, kv), _items(target, model, kv)
+    old = _items(now, model, kv)
+    new = _items(target, model, kv)
     firsts = range(0, model.num_layers, kv.stack)
     ranges = [LayerRange(first, min(first + kv.stack, model.num_layers)) for first in firsts]
     left = [_step(layers, old, new) for layers in ranges]
     held = {device: sum(items.values()) for device, items in old.items()}
-    peak, steps = dict(held), list[LayerRange]()
+    peak = dict(held)
+    steps = list[LayerRange]()
     while left:
         step = min(left, key=lambda move: _fullness(move.peak(held), usable))
         left.remove(step)
@@ -79,7 +81,8 @@ def plan(now: Topology, target: Topology, model: ModelSpec, kv: KvSize, usable: 
 def _items(topology: Topology, model: ModelSpec, kv: KvSize) -> _Items:
     """Weights and KV."""
     slot_bytes = 2 * model.head_dim * kv.num_blocks * kv.block_size
-    weights, items = weight_slices(topology, model), dict[int, dict[WeightSlice | Piece, float]]()
+    weights = weight_slices(topology, model)
+    items = dict[int, dict[WeightSlice | Piece, float]]()
     for device, pieces in owned(topology, model).items():
         here = items[device] = dict[WeightSlice | Piece, float](weights[device].items())
         for piece in pieces:
@@ -89,7 +92,9 @@ def _items(topology: Topology, model: ModelSpec, kv: KvSize) -> _Items:
 
 
 def _step(layers: LayerRange, old: _Items, new: _Items) -> _Step:
-    copied, exchanged, change = dict[int, float](), dict[int, float](), dict[int, float]()
+    copied = dict[int, float]()
+    exchanged = dict[int, float]()
+    change = dict[int, float]()
     for device in {*old, *new}:
         before, after = (
             {item: size for item, size in items.get(device, {}).items() if item.layer in layers} for items in (old, new)
@@ -112,7 +117,8 @@ def _fullness(sizes: Mapping[int, float], usable: Mapping[int, float]) -> float:
 
 
 def _loaded(now: Topology, target: Topology, model: ModelSpec) -> dict[int, float]:
-    old, new = weight_slices(now, model), weight_slices(target, model)
+    old = weight_slices(now, model)
+    new = weight_slices(target, model)
     return {
         device: sum(size for weight_slice, size in slices.items() if weight_slice not in old.get(device, {}))
         for device, slices in new.items()

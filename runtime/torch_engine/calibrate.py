@@ -59,7 +59,8 @@ def _median_s(action: Callable[[], object], times: int) -> float:
 
 
 def _gemm_flops_s() -> float:
-    a, b = torch.randn(768, 768), torch.randn(768, 768)
+    a = torch.randn(768, 768)
+    b = torch.randn(768, 768)
     return 2 * 768**3 / _median_s(lambda: a @ b, 9)
 
 
@@ -70,7 +71,8 @@ def _memory_bytes_s() -> float:
 
 def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context: int = 6) -> float:
     """One-token step of the first layers, with head, of sequences that attend to ``context`` tokens each."""
-    model, blocks = checkpoint.spec, -(-context // _BLOCK_TOKENS)
+    model = checkpoint.spec
+    blocks = -(-context // _BLOCK_TOKENS)
     shape = KvShape(
         model.num_layers, model.num_kv_heads, sequences * blocks, _BLOCK_TOKENS, model.head_dim, torch.float32
     )
@@ -92,7 +94,8 @@ def _kv_bytes_s(checkpoint: Checkpoint, alone_s: float) -> float:
 
     What it reads over what it takes longer than a step alone.
     """
-    model, sequences = checkpoint.spec, 8
+    model = checkpoint.spec
+    sequences = 8
     context = min(512, model.max_position_embeddings)
     read = 2 * 4 * model.num_layers * model.num_kv_heads * model.head_dim * sequences * context
     return read / max(_step_s(checkpoint, model.num_layers, sequences, context) - alone_s, 1e-9)
@@ -112,7 +115,8 @@ def _between_ranks() -> tuple[float, float, float]:
 
 
 def _rank(reducing: Group, hopping: Hop, *, is_sender: bool) -> tuple[float, float, float]:
-    small, large = torch.ones(128), torch.ones(_LARGE_VALUES)
+    small = torch.ones(128)
+    large = torch.ones(_LARGE_VALUES)
     latency_s = _median_s(lambda: reducing.all_reduce(small), 200)
     large_s = _median_s(lambda: reducing.all_reduce(large), 20)
 
@@ -155,7 +159,8 @@ def _round_trip_s() -> float:
 def _figures(folder: Path) -> dict[str, float]:
     checkpoint = Checkpoint(folder)
     layers = checkpoint.spec.num_layers
-    one_s, all_s = _step_s(checkpoint, 1), _step_s(checkpoint, layers)
+    one_s = _step_s(checkpoint, 1)
+    all_s = _step_s(checkpoint, layers)
     layer_s = (all_s - one_s) / max(1, layers - 1)
     latency_s, large_s, hop_s = _between_ranks()
     memory_bytes_s = _memory_bytes_s()

@@ -76,8 +76,11 @@ class CrossingShadow:
 
     def __init__(self, engine: CrossingEngine, target: Topology, hosts: tuple[str, str]) -> None:
         """Use ``prepare``."""
-        self._engine, self.target, self._hosts = engine, target, hosts
-        self._source, self._left = engine.driver, engine.topology
+        self._engine = engine
+        self.target = target
+        self._hosts = hosts
+        self._source = engine.driver
+        self._left = engine.topology
         self.moved: Moved | None = None
         """The commit, once there is one."""
         self._driver = self._standing()

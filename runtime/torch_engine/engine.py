@@ -56,7 +56,8 @@ class TorchEngine(Revived):
     def __init__(self, config: messages.TorchDriverConfig, launchers: Launchers | None = None) -> None:
         """Use ``start``."""
         super().__init__()
-        self._config, self._settings = config, config.settings
+        self._config = config
+        self._settings = config.settings
         self._topology = config.topology
         self._live: dict[str, _Open] = {}
         """Requests that have not ended."""
@@ -205,7 +206,9 @@ class TorchEngine(Revived):
     async def _launch(self) -> None:
         launcher = self._launchers.on(self._launchers.host_of(self._config.topology.devices))
         driver = self._take_spare(launcher.host) or self._process(launcher, self.driver_module)
-        driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
+        driver.on_outputs = self._note
+        driver.on_end = self._lost
+        driver.on_stood_in = self._stood_in
         driver.send(msgspec.structs.replace(self._config, first_device=launcher.first_device))
         self._driver = driver
         self._started = await driver.ready
@@ -214,7 +217,8 @@ class TorchEngine(Revived):
             self._begin_spare(launcher)
 
     def _process(self, launcher: Launcher, module: str) -> DriverProcess:
-        settings, program = self._config.settings, Program(module, messages.FromDriver)
+        settings = self._config.settings
+        program = Program(module, messages.FromDriver)
         return DriverProcess(launcher, program, settings.stall_after_s, settings.lost_after_s)
 
     def _take_spare(self, host: str) -> DriverProcess | None:
@@ -262,7 +266,9 @@ class TorchEngine(Revived):
     def _note_cut(self, moved: Moved) -> None:
         """The first fence of an epoch is the commit; later ones are requests that were on their way."""
         if self._shadow and moved.epoch > self._epoch:
-            self._epoch, self._topology, self._shadow.moved = moved.epoch, self._shadow.target, moved
+            self._epoch = moved.epoch
+            self._topology = self._shadow.target
+            self._shadow.moved = moved
 
     def _lost(self, fatal: wire.Fatal) -> None:
         """The driver is gone: end what ran, and start anew unless it never served."""
@@ -284,12 +290,14 @@ class TorchEngine(Revived):
 
     def _stood_in(self, stand_in: wire.StoodIn) -> None:
         """Another topology serves; what ran was ended by the driver before."""
-        lost, self._topology = self._topology, stand_in.topology
+        lost = self._topology
+        self._topology = stand_in.topology
         self.comeback.came_back(lost, stand_in.topology, stand_in.why)
 
     def _end_streams(self, detail: str) -> None:
         """End what the lost driver served. How far each came, the ledger knows."""
-        live, self._live = self._live, {}
+        live = self._live
+        self._live = {}
         ended: list[Output] = [
             Token(name, each.epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True)
             for name, each in live.items()
@@ -323,7 +331,8 @@ class TorchEngine(Revived):
 
         The pool may have given way for what ran last.
         """
-        settings, cluster = self._settings, self._config.cluster
+        settings = self._settings
+        cluster = self._config.cluster
         if settings.num_blocks is None:
             return settings
         held = footprint.blocks(topology, self.model, cluster, settings.block_size)
@@ -356,7 +365,9 @@ class TorchEngine(Revived):
     def serve_by(self, driver: DriverProcess, topology: Topology) -> None:
         """From now on a driver serves that has started."""
         self._driver, self._started = driver, driver.ready.result()
-        driver.on_outputs, driver.on_end, driver.on_stood_in = self._note, self._lost, self._stood_in
+        driver.on_outputs = self._note
+        driver.on_end = self._lost
+        driver.on_stood_in = self._stood_in
         self._config = msgspec.structs.replace(self._config, topology=topology)
 
     def commit(self, driver: DriverProcess, epoch: int, request_ids: tuple[str, ...]) -> None:
@@ -430,7 +441,8 @@ class TorchShadow:
     """The target side of a switch; see ``runtime.engine.Shadow``."""
 
     def __init__(self, call: Callable[[wire.Command], Awaitable[Any]], target: Topology) -> None:
-        self._call, self.target = call, target
+        self._call = call
+        self.target = target
         self.moved: Moved | None = None
         """The commit, once it is heard of."""
 

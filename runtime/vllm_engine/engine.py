@@ -216,16 +216,19 @@ class VllmEngine(Revived):
     def open_gate(self) -> None:
         """Go on, first with what was cancelled meanwhile."""
         self._open.set()
-        cancelled, self._cancelled = self._cancelled, set()
+        cancelled = self._cancelled
+        self._cancelled = set()
         for request_id in cancelled:
             self._spawn(self.cancel(request_id))
 
     def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
         """From now on ``target`` serves, and these requests are its own."""
-        self._epoch, self.active = epoch, target
+        self._epoch = epoch
+        self.active = target
         for name in moved:
             if stream := self.streams.get(name):
-                stream.owner, stream.epoch = target, epoch
+                stream.owner = target
+                stream.epoch = epoch
         self._outputs.put_nowait([Moved(epoch, moved)])
 
     def hear(self, instance: Instance, tokens: list[Token]) -> None:
@@ -268,7 +271,8 @@ class VllmEngine(Revived):
             return None
 
     async def _fresh(self, launcher: Launcher, config: VllmDriverConfig, topology: Topology) -> Instance:
-        settings, surroundings = self.settings, {**self._surroundings, **config.environment}
+        settings = self.settings
+        surroundings = {**self._surroundings, **config.environment}
         patience = settings.stall_after_s, settings.lost_after_s
         try:
             instance = Instance(launcher, Preparation(surroundings, 0, *patience))
@@ -282,7 +286,8 @@ class VllmEngine(Revived):
             self.spare.begin()
 
     def _listen(self, instance: Instance) -> None:
-        instance.on_tokens, instance.on_lost = self._hear, self._lost
+        instance.on_tokens = self._hear
+        instance.on_lost = self._lost
 
     def _take(self, topology: Topology) -> Instance | None:
         """A standby engine of this topology, which is none any more."""

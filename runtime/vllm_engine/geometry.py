@@ -11,7 +11,8 @@ from typing import Any
 
 from runtime.errors import UnsupportedModelError
 
-PACKED, SPLIT = "packed", "split"
+PACKED = "packed"
+SPLIT = "split"
 
 
 @dataclass(frozen=True, slots=True)

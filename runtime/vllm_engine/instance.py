@@ -58,7 +58,9 @@ class Instance(DriverProcess):
         Raises:
             EngineStartError: it cannot, and why; ``UntoldEndError`` where the process ended without saying why.
         """
-        self.topology, self.on_outputs, self.on_end = topology, self._say, self._lost
+        self.topology = topology
+        self.on_outputs = self._say
+        self.on_end = self._lost
         self.send(config)
         try:
             async with asyncio.timeout(patience_s):
@@ -113,7 +115,8 @@ class TrackedRequest:
 
     def end(self, detail: str, *, is_lost: bool) -> Token:
         """Its end with an error."""
-        name, index = self.request.request_id, len(self.emitted)
+        name = self.request.request_id
+        index = len(self.emitted)
         return Token(name, self.epoch, index, None, finish=Finish.ERROR, detail=detail, is_lost=is_lost)
 
 
@@ -155,7 +158,8 @@ class Spare:
         """The process, if it is ready for orders; it belongs to the caller then."""
         if not self.is_ready:
             return None
-        taken, self._process = self._process, None
+        taken = self._process
+        self._process = None
         return taken
 
     async def close(self) -> None:

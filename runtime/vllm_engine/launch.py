@@ -136,7 +136,8 @@ def sized(settings: VllmSettings, cluster: Cluster, topology: Topology, weights:
     A quarter of a device for KV leaves room for the weights of two engines side by side.
     """
     memory = min(cluster.gpu(device).memory_bytes for device in topology.devices)
-    spare, on_cpu = memory - weights - OVERHEAD_BYTES, is_cpu(cluster)
+    spare = memory - weights - OVERHEAD_BYTES
+    on_cpu = is_cpu(cluster)
     kv_cache = settings.kv_cache_bytes or (CPU_BYTES if on_cpu else max(LEAST_BYTES, min(memory // 4, spare)))
     staging = CPU_BYTES if on_cpu else kv_cache * len(topology.devices)
     return replace(

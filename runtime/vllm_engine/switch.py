@@ -101,7 +101,8 @@ class VllmShadow:
             raise SwitchError(Reason.RANK_LOST, str(error)) from error
         if self._staging is not None:
             return
-        ours, theirs = self._source.started.geometry, target.started.geometry
+        ours = self._source.started.geometry
+        theirs = target.started.geometry
         self._terms = self._agree(ours, theirs, target)
         if isinstance(ours, KvGeometry) and not self._terms.difference:
             await self._attach(ours, target)
@@ -211,7 +212,8 @@ class VllmShadow:
         return self._starting.result()
 
     def _agree(self, ours: KvGeometry | str, theirs: KvGeometry | str, target: Instance) -> Terms:
-        wanted, difference = self._engine.settings.path, _difference(ours, theirs)
+        wanted = self._engine.settings.path
+        difference = _difference(ours, theirs)
         if self._hosts_differ():
             difference = "it is on another host"
         elif self._weights_differ():
@@ -223,7 +225,8 @@ class VllmShadow:
         device = self._source.topology.devices[0]
         target_device = device if self._hosts_differ() else self._topology.devices[0]
         link = self._engine.cluster.link_between(device, target_device)
-        model, precision = self._engine.model, self._source.topology.stages[0].precision
+        model = self._engine.model
+        precision = self._source.topology.stages[0].precision
         values = 2 * model.num_layers * model.num_kv_heads * model.head_dim
         return Terms(
             wanted=wanted,
@@ -296,7 +299,8 @@ class VllmShadow:
 
         The last block is copied in it anyway.
         """
-        path, lacking = self._paths.get(name), max(0, extent.num_computed - there)
+        path = self._paths.get(name)
+        lacking = max(0, extent.num_computed - there)
         if path == "patch" and there >= tail_start(extent.num_computed, self._source.started.block_size):
             return 0
         return 0 if isinstance(path, Stay) else lacking

@@ -21,7 +21,8 @@ from selector.performance.load import period_s
 from selector.performance.perf import Step, stage_costs
 from selector.performance.simulator import ServerModel
 
-MIN_PREFILLS, MIN_DECODES = 3, 4
+MIN_PREFILLS = 3
+MIN_DECODES = 4
 FOLDS = 5
 """Parts of the samples that are held out in turn."""
 MIN_ERROR_BAND = 0.02
@@ -231,7 +232,8 @@ class _FitSearch:
 
     def _unit_s(self, name: str) -> float:
         """The overhead that would be all of the shortest step."""
-        stages, layers = self.running.topology.pp_size, self.running.model.num_layers
+        stages = self.running.topology.pp_size
+        layers = self.running.model.num_layers
         return self.shortest_s / (layers if name == "layer_overhead_s" else stages)
 
     def _place(self, name: str, value: float) -> float:
@@ -275,7 +277,8 @@ class _FitSearch:
     def _better(self, place: Vector) -> Vector | None:
         """The next place on the way down; None at the bottom."""
         low, high = self.bounds
-        residuals, slopes = self.residuals(place), self.slopes(place)
+        residuals = self.residuals(place)
+        slopes = self.slopes(place)
         gradient: Vector = slopes.T @ residuals
         free = ~((place <= low) & (gradient > 0) | (place >= high) & (gradient < 0))
         step = np.zeros(len(place))

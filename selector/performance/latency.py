@@ -33,7 +33,8 @@ class Service:
     def capped_s(self, levels: Values) -> Values:
         """The mean of the work capped at each level: the integral of its tail up to there."""
         order = np.argsort(self.seconds)
-        seconds, weights = self.seconds[order], self.weights[order]
+        seconds = self.seconds[order]
+        weights = self.weights[order]
         below = np.searchsorted(seconds, levels, side="right")
         work = np.concatenate([[0.0], np.cumsum(seconds * weights)])
         chance = np.concatenate([[0.0], np.cumsum(weights)])
@@ -89,8 +90,10 @@ def waiting(rate_rps: float, light: Service, heavy: Service, ramp: Ramp) -> Wait
     tails = np.diff(light.capped_s(apart))
     growth = np.diff(heavy.capped_s(apart)) - tails
     ripe = ramp.heavy(ends[:-1] + cell_s / 2)
-    density, ripened = np.zeros(LEVELS), np.zeros(LEVELS)
-    backwards, grown = tails[::-1].copy(), growth[::-1].copy()
+    density = np.zeros(LEVELS)
+    ripened = np.zeros(LEVELS)
+    backwards = tails[::-1].copy()
+    grown = growth[::-1].copy()
     for cell in range(LEVELS):
         since = slice(LEVELS - 1 - cell, LEVELS - 1)
         above = first[cell] + backwards[since] @ density[:cell] + grown[since] @ ripened[:cell]
@@ -178,7 +181,8 @@ def _shifted(values: Values, cells: int) -> Values:
 
 def betas(support: tuple[float, float], means: Values, variances: Values, weights: Values) -> Reading:
     """A mixture of beta distributions over an interval, by their moments."""
-    low, width = support[0], support[1] - support[0]
+    low = support[0]
+    width = support[1] - support[0]
     centres = np.clip((means - low) / width, 1e-4, 1 - 1e-4)
     spreads = np.clip(variances / width**2, 1e-8, 0.98 * centres * (1 - centres))
     firmness = centres * (1 - centres) / spreads - 1
@@ -260,10 +264,8 @@ def _calm(server: ServerModel, lengths: Lengths, rate_rps: float) -> _Calm:
     """As many sequences decode as Little's law asks for at the mean step."""
     decoding = before = 0.0
     for _ in range(_ROUNDS):
-        before, decoding = (
-            decoding,
-            _kept_up(server, lengths, rate_rps, (decoding, lengths.few_prompts)).decoding,
-        )
+        before = decoding
+        decoding = _kept_up(server, lengths, rate_rps, (decoding, lengths.few_prompts)).decoding
         if abs(decoding - before) < _CLOSE * decoding:
             break
     return _kept_up(server, lengths, rate_rps, (decoding, lengths.prompts))
@@ -332,10 +334,12 @@ def _left(rate_rps: float, calm: _Calm, ttft: Spread, ramp: Ramp) -> tuple[Value
     So many busy periods as came prompts: a Poisson number, each with the moments of the M/G/1's, taken together as lognormal.
     """
     came = rate_rps * ttft.between(_SHARES)
-    none, spare = np.exp(-came), 1 - calm.busy
+    none = np.exp(-came)
+    spare = 1 - calm.busy
     mean = came * calm.service.mean_s / spare
     squared = mean**2 + came * calm.service.squared_s / spare**3
-    mean, squared = mean / (1 - none), squared / (1 - none)
+    mean = mean / (1 - none)
+    squared = squared / (1 - none)
     width = np.sqrt(np.log(squared / mean**2))[:, None]
     seconds = (mean[:, None] * np.exp(width * _SCATTER - width**2 / 2)).ravel()
     chances = np.diff(_SHARES)
@@ -348,7 +352,8 @@ def _tpots(
     calm: _Calm, rush: Work, full: Saturation, left: tuple[Values, Values, Values], answers: Atoms
 ) -> tuple[Values, Values, Values]:
     """Mean, variance and chance of TPOT, by what was left behind (rows) and steps of the answer (columns)."""
-    steps, (seconds, chances, near) = answers.values, (column[:, None] for column in left)
+    steps = answers.values
+    (seconds, chances, near) = (column[:, None] for column in left)
     met_s, own, span = _steps_met(calm, steps)
     period_s = met_s + near * max(0.0, full.tpot_s - calm.pace.period_s)
     plain_s = calm.work.plain_s + near * (rush.plain_s - calm.work.plain_s)

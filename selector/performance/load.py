@@ -40,7 +40,8 @@ def static_batch(server: ServerModel, batch: int, lengths: Lengths) -> LoadFigur
     No queue, no mixing.
     """
     groups = min(len(server.stages), batch)
-    prompt, context = round(lengths.input_tokens), round(lengths.context_tokens)
+    prompt = round(lengths.input_tokens)
+    context = round(lengths.context_tokens)
     stages = times(server, Step.of(math.ceil(batch / groups), prompt, 0))
     ttft_s = sum(stages) + (groups - 1) * max(stages)
     tpot_s = period_s(server, batch, Step.of(math.ceil(batch / groups), 1, context))
@@ -162,17 +163,21 @@ def read_trace(text: str, name: str) -> Trace:
     """
     first = text.lstrip("\ufeff \r\n").split("\n", 1)[0].strip()
     if first.startswith("{"):
-        rows, read = _json_rows(text), _mooncake
+        rows = _json_rows(text)
+        read = _mooncake
     elif "ContextTokens" in first:
-        rows, read = _csv_rows(text), _azure
+        rows = _csv_rows(text)
+        read = _azure
     elif {"arrival_s", "input_tokens", "output_tokens"} <= set(first.split(",")):
-        rows, read = _csv_rows(text), _plain
+        rows = _csv_rows(text)
+        read = _plain
     else:
         raise WorkloadError(
             f"{name}: no trace; its first line should be TIMESTAMP,ContextTokens,GeneratedTokens or "
             "arrival_s,input_tokens,output_tokens or a JSON object with timestamp, input_length and output_length"
         )
-    good, bad = [], []
+    good = []
+    bad = []
     for line, row in rows:
         try:
             good.append(read(row) if isinstance(row, Mapping) else _refuse("not an object"))

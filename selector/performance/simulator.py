@@ -91,7 +91,8 @@ class ServerRun:
     """A server on the way through its arrivals."""
 
     def __init__(self, server: ServerModel, arrivals: Sequence[RequestArrival]) -> None:
-        self.server, self.arrivals = server, arrivals
+        self.server = server
+        self.arrivals = arrivals
         self.served: list[SimulatedRequest | None] = [None] * len(arrivals)
         self.groups = [MicroBatch() for _ in server.stages]
         self.free = [0.0] * len(server.stages)
@@ -109,10 +110,8 @@ class ServerRun:
         False when nothing is left.
         """
         busy = [group for group in self.groups if group.size]
-        group, arrival_s = (
-            min(busy, key=lambda candidate: candidate.ready_s, default=None),
-            self.next_arrival_s,
-        )
+        group = min(busy, key=lambda candidate: candidate.ready_s, default=None)
+        arrival_s = self.next_arrival_s
         if group is not None and (len(busy) == len(self.groups) or group.ready_s <= arrival_s):
             self._admit(group.ready_s)
             if sum(group.size > 0 for group in self.groups) == 1:
@@ -214,7 +213,9 @@ class ServerRun:
 
     def _compose(self, group: MicroBatch) -> tuple[Step, list[int]]:
         """The step of a group, and the requests whose prefill it completes."""
-        tokens, attended, kv = group.decoding, group.context, group.context
+        tokens = group.decoding
+        attended = group.context
+        kv = group.context
         completed: list[int] = []
         room = max(1, self.server.chunk_tokens - group.decoding)
         while group.prefilling and room > 0:
@@ -231,7 +232,8 @@ class ServerRun:
         return Step(tokens, attended, kv, group.decoding + len(completed)), completed
 
     def _finish(self, group: MicroBatch, number: int, end: float) -> None:
-        arrival, first = self.arrivals[number], self.first[number]
+        arrival = self.arrivals[number]
+        first = self.first[number]
         group.decoding -= 1
         group.context -= arrival.input_tokens + arrival.output_tokens
         self._release(arrival)

@@ -179,11 +179,13 @@ class PromptMeans:
         """
         queued = min(1.0, rate_rps * work.mean.packed_s)
         spare = max(0.5, work.mean.chunks - work.mean.parts)  # of nearly full chunks little can be saved
-        pace, before = cls.of(work, 1.0), math.inf
+        pace = cls.of(work, 1.0)
+        before = math.inf
         while abs(pace.packed - before) > _CLOSE:
             came = max(1e-9, rate_rps * pace.period_s / work.stages)
             saved = 1 + math.expm1(-came) / came
-            before, pace = pace.packed, cls.of(work, max(queued, min(1.0, saved / spare)))
+            before = pace.packed
+            pace = cls.of(work, max(queued, min(1.0, saved / spare)))
         return pace
 
     def mixed(self, packed: Values, alone: Values) -> Values:
@@ -268,8 +270,10 @@ def _crossing(excess: Callable[[float], float], high: float) -> float:
 
     Regula falsi, an end that stays put counting half (Illinois).
     """
-    low, close = 0.0, high * _CLOSE
-    above, below = excess(low), excess(high)
+    low = 0.0
+    close = high * _CLOSE
+    above = excess(low)
+    below = excess(high)
     if below >= 0:
         return high
     for _ in range(_ROUNDS):
@@ -278,9 +282,13 @@ def _crossing(excess: Callable[[float], float], high: float) -> float:
         if abs(value) < close / 10:
             return middle
         if value > 0:
-            low, above, below = middle, value, below / 2
+            low = middle
+            above = value
+            below = below / 2
         else:
-            high, below, above = middle, value, above / 2
+            high = middle
+            below = value
+            above = above / 2
     return (low + high) / 2
 
 
@@ -290,7 +298,8 @@ def _repaired(server: ServerModel, lengths: Lengths, clients: float, work: Work)
     bounds = [(min(float(clients), server.slots), 1.0), (server.kv_tokens / lengths.lump_tokens, lumps)]
     places = bounds if lumps > 1 + 1e-9 else [min(bounds)]
     others = max(0.0, 1 - 1 / min(bounds)[0])  # a request alone comes at the end of its own last step
-    pace, starved = PromptMeans.of(work, 1.0), 0.0
+    pace = PromptMeans.of(work, 1.0)
+    starved = 0.0
     for _ in range(_ROUNDS):
         running_s = starved * work.plain_s + (1 - starved) * pace.period_s
         late_s = pace.late_s + others * running_s / 2
@@ -299,7 +308,8 @@ def _repaired(server: ServerModel, lengths: Lengths, clients: float, work: Work)
         starved, away = max(_all_away(many, away_s / pace.service_s / lump, shorter, lump) for many, lump in places)
         rate_rps = (1 - starved) / pace.service_s
         decoding = away - rate_rps * late_s  # by Little's law so many wait for a step to end, or for other stages
-        packed, pace = pace.packed, PromptMeans.at(work, rate_rps)
+        packed = pace.packed
+        pace = PromptMeans.at(work, rate_rps)
         if abs(packed - pace.packed) < _CLOSE:
             break
     return Saturation(rate_rps, decoding, decoding / (rate_rps * lengths.steps))

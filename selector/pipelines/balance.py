@@ -82,15 +82,18 @@ def _tables(holds: Holds, room: "_Room", stages: Sequence[int]) -> Iterator[tupl
     if start == len(stages):
         return
     table = _with(room.nothing(len(stages) - start), _Added.of(holds.first[..., start:]), room)
-    inner, added = _Added.of(holds.inner), _Added.of(holds.last)
+    inner = _Added.of(holds.inner)
+    added = _Added.of(holds.last)
     for number in range(2, stages[-1] + 1):
         end = bisect_right(stages, number)
-        ending, table = table[: end - start], table[end - start :]
+        ending = table[: end - start]
+        table = table[end - start :]
         if len(ending):
             yield slice(start, end), _with(ending, added.at(slice(start, end)), room, final=True)
         if len(table):
             table = _with(table, added.at(slice(end, None)), room)
-        start, added = end, inner
+        start = end
+        added = inner
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,8 @@ def _shifts(room: _Room, cells: Cell, final: bool) -> tuple[Cell, dict[tuple[int
     for number, stage_slot in enumerate(room.stage_slots):
         kept = min(counts[stage_slot.pool], grown[stage_slot.pool] - stage_slot.tp)
         for taken in range(units if kept > 0 else 0):
-            into, source = list(map(slice, counts)), list(map(slice, counts))
+            into = list(map(slice, counts))
+            source = list(map(slice, counts))
             into[stage_slot.pool], source[stage_slot.pool] = (
                 slice(stage_slot.tp, stage_slot.tp + kept),
                 slice(kept),
@@ -198,7 +202,8 @@ def _walked(tables: list[Counts], parts: list[Counts], room: _Room) -> list[tupl
 
     In the order in which they were added.
     """
-    cell, found = room.most, list[tuple[int, int]]()
+    cell = room.most
+    found = list[tuple[int, int]]()
     for table, held in zip(tables[::-1], parts[::-1], strict=True):
         ways = {
             way: before

@@ -252,10 +252,8 @@ class Grid:
         }
         if not moved or not len(places):
             return None
-        kinds, setting = (
-            sorted(moved, key=lambda kind: (kind.pool, kind.tp)),
-            replace(self.setting, cluster=cluster),
-        )
+        kinds = sorted(moved, key=lambda kind: (kind.pool, kind.tp))
+        setting = replace(self.setting, cluster=cluster)
         here = self.taken(places).of_kinds(kinds, [moved[kind] for kind in kinds])
         return replace(
             here,
@@ -272,7 +270,8 @@ class Grid:
 
     def with_format_budget(self, most: float) -> "Grid":
         """Under a bound on the mean quality loss, every point once for each way to deal it."""
-        layers, grid = self.setting.model.num_layers, self._unmatched()
+        layers = self.setting.model.num_layers
+        grid = self._unmatched()
         dealt = grants(grid.losses, most)
         granted = np.tile(dealt, len(grid.points))
         rations = Rations.under(most, grid.kinds, grid.losses, granted, layers)

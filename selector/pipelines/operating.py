@@ -132,7 +132,8 @@ class OperatingLoad:
     @classmethod
     def of(cls, workload: Workload) -> "OperatingLoad":
         """The load of a workload."""
-        outputs, held = max(1, workload.output_tokens), max(1, workload.concurrency)
+        outputs = max(1, workload.output_tokens)
+        held = max(1, workload.concurrency)
         return cls(max(workload.rate_rps, _IDLE_RPS), workload.input_tokens, outputs, held)
 
     @property
@@ -257,7 +258,8 @@ class Setting:
     @classmethod
     def of(cls, problem: SearchInput, profiles: Mapping[str, Profile]) -> "Setting":
         """That of a problem."""
-        losses, load = problem.limits.quality_loss, OperatingLoad.of(problem.workload)
+        losses = problem.limits.quality_loss
+        load = OperatingLoad.of(problem.workload)
         return cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching)
 
 
@@ -273,7 +275,8 @@ def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tu
     for weight, part, done in _chunks(points, setting.load.input_tokens):
         carrying = costs.times(_step(points, setting.load, part, done))
         added = added.plus(carrying.plus(plain, -1.0), weight)
-    chunks, alone = points.chunks(setting.load.input_tokens), bubbles(points, setting.load)
+    chunks = points.chunks(setting.load.input_tokens)
+    alone = bubbles(points, setting.load)
     passes = points.stages + chunks - 1
     busy = plain.plus(plain, setting.load.decoded * points.stages / points.batch - 1).plus(added, alone)
     first = plain.plus(plain, passes + points.stages / 2 - 1).plus(added, passes / chunks)
@@ -313,7 +316,8 @@ def _chunks(points: Points, input_tokens: int) -> Iterator[tuple[Values, Values,
 
 def _step(points: Points, load: OperatingLoad, part: Values | float, done: Values | float) -> Step:
     """A micro-batch of decodes beside a part of a prompt, behind what of the prompt is done."""
-    context, carries = points.sequences * load.context_tokens, np.asarray(part) > 0
+    context = points.sequences * load.context_tokens
+    carries = np.asarray(part) > 0
     parts: list[Any] = [  # arrays where a step has numbers: the arithmetic is the same
         points.sequences + part,
         context + part * (done + part / 2),
@@ -364,7 +368,8 @@ def _one_layer(kind: StageKind, setting: Setting) -> StageCost:
 
 
 def _hop(kind: StageKind, setting: Setting) -> tuple[float, float]:
-    link, profile = setting.cluster.network, setting.profiles[kind.kind]
+    link = setting.cluster.network
+    profile = setting.profiles[kind.kind]
     if link is None:
         return profile.p2p_latency_s, 1 / profile.p2p_bytes_s
     return link.latency_s, 1 / link.bandwidth_bytes_s

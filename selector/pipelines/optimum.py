@@ -69,13 +69,12 @@ def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: Stat) -
 
     One row per row of ``overlap``, one column per TTFT.
     """
-    queued, inverse = UTILISATIONS * waits(stat), 1 / overlap
+    queued = UTILISATIONS * waits(stat)
+    inverse = 1 / overlap
     wanted = rate_rps * ttft_s
     below = _last_within(wanted, inverse, queued)
-    low, slope = (
-        UTILISATIONS[below],
-        (queued[below + 1] - queued[below]) / (UTILISATIONS[below + 1] - UTILISATIONS[below]),
-    )
+    low = UTILISATIONS[below]
+    slope = (queued[below + 1] - queued[below]) / (UTILISATIONS[below + 1] - UTILISATIONS[below])
     busy = low + (wanted - low * inverse - queued[below]) / (inverse + slope)
     return np.asarray(np.clip(busy, 0.0, UTILISATIONS[-1]) * inverse / rate_rps)
 
@@ -246,7 +245,8 @@ class _BoundSearch:
 
     def split_shared(self) -> "_BoundSearch":
         """With stages that share; only points at which all layers would fit if none had to."""
-        near, layers = self.within_reach(), self.layers.copy()
+        near = self.within_reach()
+        layers = self.layers.copy()
         here = self.grid.taken(near)
         layers[near] = _fitting(here, self.cells, holds_of(here, at(self.limits, near), layers_by_kinds))
         return replace(self, layers=layers)
@@ -295,7 +295,8 @@ class _BoundSearch:
         search = self if self.bounds_but(objective) != self.bounds else self.further(_loosest(objective))
         if not search.feasible:  # requests pile up on all there is: as good as any
             return self, replace(objective, value=math.inf)
-        low, few = 0.0, 0  # a bound that is out of reach, as a time, and the layers that fit into it
+        low = 0.0
+        few = 0  # a bound that is out of reach, as a time, and the layers that fit into it
         while True:
             bound = replace(objective, value=reading(search.pipeline(), objective, search.grid))
             tried = search.further(bound.tightened(_LESS))
@@ -309,14 +310,17 @@ class _BoundSearch:
 
         Looked for between the given one and a time that few fit into.
         """
-        search, high = self, bound.time
+        search = self
+        high = bound.time
         while high - low > _CLOSE * high:
             middle = low + search.likely(few) * (high - low)
             tried = search.further(bound.tightened(middle / bound.time))
             if not tried.feasible:
-                low, few = middle, tried.most
+                low = middle
+                few = tried.most
                 continue
-            search, high = tried, middle
+            search = tried
+            high = middle
             if search.most == self.wanted:
                 break
         return search, low, few
@@ -334,7 +338,8 @@ class _BoundSearch:
 
     def further(self, bound: Threshold) -> "_BoundSearch":
         """Under one more bound; points that hold none of it are left out for good."""
-        places, bounds = self.within_reach(), (*self.bounds_but(bound), bound)
+        places = self.within_reach()
+        bounds = (*self.bounds_but(bound), bound)
         known = {threshold: at(limits, places) for threshold, limits in self.left.items()}
         return _BoundSearch.begin(self.grid.taken(places), bounds, known)
 
@@ -362,7 +367,8 @@ def _loosest(objective: Threshold) -> Threshold:
 
 def _fitting(grid: Grid, cells: Cells, holds: Holds) -> Counts:
     """The most layers by point and device counts; none where the bounds or the grid bar them."""
-    budget, stages = tuple(size - 1 for size in cells.shape), grid.points.stages.astype(int)
+    budget = tuple(size - 1 for size in cells.shape)
+    stages = grid.points.stages.astype(int)
     layers = most_layers(holds, grid.stage_slots, budget, stages.tolist())
     if grid.barred and all(map(operator.le, grid.barred[1], budget)):
         layers[(stages == grid.barred[0], *grid.barred[1])] = -1
@@ -371,7 +377,8 @@ def _fitting(grid: Grid, cells: Cells, holds: Holds) -> Counts:
 
 def _cells(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
     shape = tuple(pool.size + 1 for pool in grid.pools)
-    costs, mask = device_costs(grid.pools, shape), np.ones(shape, dtype=bool)
+    costs = device_costs(grid.pools, shape)
+    mask = np.ones(shape, dtype=bool)
     for bound in bounds:
         if bound.metric in costs:
             mask &= costs[bound.metric] <= bound.value / _LESS
@@ -399,10 +406,12 @@ def _budget(cells: Cells) -> tuple[int, ...]:
 
 def _limits(grid: Grid, bound: Threshold) -> Limits:
     """The longest *busy* that a bound leaves at each point, and the longest *first* of each kind there."""
-    load, batch = grid.setting.load, grid.points.batch
+    load = grid.setting.load
+    batch = grid.points.batch
     if bound.metric == "rate":
         return np.full(len(batch), 1 / max(bound.value, 1e-12)), ENDLESS
-    busy_s, first_s = staffed_s(batch, load.rate_rps, bound), ENDLESS
+    busy_s = staffed_s(batch, load.rate_rps, bound)
+    first_s = ENDLESS
     if bound.metric in {"tpot", "e2e"}:
         tokens_s = bound.value * (load.decoded if bound.metric == "tpot" else grid.shares)
         busy_s = np.minimum(busy_s, tokens_s / batch)
@@ -414,9 +423,11 @@ def _limits(grid: Grid, bound: Threshold) -> Limits:
 
 def _tightest(grid: Grid, left: Iterable[Limits]) -> Limits:
     """What several bounds leave together."""
-    busy_s, first_s = np.full(len(grid.points), np.inf), ENDLESS
+    busy_s = np.full(len(grid.points), np.inf)
+    first_s = ENDLESS
     for busy, first in left:
-        busy_s, first_s = np.minimum(busy_s, busy), np.minimum(first_s, first)
+        busy_s = np.minimum(busy_s, busy)
+        first_s = np.minimum(first_s, first)
     return busy_s, np.broadcast_to(first_s, grid.overlap.shape)
 
 

@@ -192,8 +192,10 @@ def running(grid: Grid, stages: Sequence[Sequence[tuple[StageKind, int]]]) -> li
 
     A stage has several kinds where its layers differ in precision; the first says what it computes in.
     """
-    end, places = len(stages) - 1, np.flatnonzero(grid.points.stages == len(stages))
-    cut_grid, fits = grid.taken(places), np.ones(len(places), dtype=bool)
+    end = len(stages) - 1
+    places = np.flatnonzero(grid.points.stages == len(stages))
+    cut_grid = grid.taken(places)
+    fits = np.ones(len(places), dtype=bool)
     numbers = [tuple((grid.kinds.index(kind), layers) for kind, layers in parts) for parts in stages]
     for place, parts in enumerate(numbers):
         rooms = [np.maximum(1e-9, cut_grid.capacity[place == 0, place == end][kind]) for kind, _ in parts]
@@ -216,7 +218,9 @@ def _pipeline(
 
 def _timed(grid: Grid, stages: Sequence[Numbered]) -> tuple[Values, list[tuple[Values, Values]]]:
     """The longest *busy*, and of each stage *first* and the longest wait of its kinds, at every point."""
-    end, firsts, busy_s = len(stages) - 1, list[tuple[Values, Values]](), np.zeros(len(grid.points))
+    end = len(stages) - 1
+    firsts = list[tuple[Values, Values]]()
+    busy_s = np.zeros(len(grid.points))
     for place, parts in enumerate(stages):
         busy_s = np.maximum(busy_s, _stage_s(grid.busy, parts, last=place == end))
         waiting = grid.overlap[[kind for kind, _ in parts]].max(axis=0)

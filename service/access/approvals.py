@@ -18,7 +18,8 @@ class Approvals:
 
     def __init__(self, store: Store, could_approve: Callable[[str, float, float], bool]) -> None:
         """``could_approve``: whether a person has been one who may approve from a moment to another."""
-        self._store, self._could_approve = store, could_approve
+        self._store = store
+        self._could_approve = could_approve
 
     def of(self, plan_id: str, now_s: float | None = None) -> ApprovalDocument | None:
         """What holds for a plan now; None: nobody has said anything, or it is over."""

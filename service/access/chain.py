@@ -83,7 +83,8 @@ class Flaw:
 
 def flaws(entries: Iterable[AuditEntry], head: Head, known: Head | None = None) -> tuple[Flaw, ...]:
     """Where entries, in their order, are not the chain that ends at ``head`` and once ended at ``known``."""
-    found, last = list[Flaw](), Head()
+    found = list[Flaw]()
+    last = Head()
     for entry in entries:
         found += _step(last, entry)
         last = Head(entry.seq, entry.hash)

@@ -24,7 +24,8 @@ from service.store import Store
 from service.usecases import refuse_unseen
 
 POLICY = "policy"
-HOUR_S, DAY_S = 3600, 86_400
+HOUR_S = 3600
+DAY_S = 86_400
 LATELY = Page(200)
 """Of a model's switches, the newest, which the policy counts."""
 
@@ -61,7 +62,8 @@ def consent(
         RefusedError: it has none, or a no, or the policy lets nobody.
     """
     refuse_nobody(rule)
-    approval, may = known.said, Right.APPROVE in RIGHTS[caller.role]
+    approval = known.said
+    may = Right.APPROVE in RIGHTS[caller.role]
     if approval is not None and approval.verdict == "rejected":
         why = f": {approval.note}" if approval.note else ""
         raise _not_approved(f"{plan.id} was rejected by {approval.by}{why}; make a new plan")
@@ -115,7 +117,8 @@ def reject(plan: PlanDocument, request: RejectRequest, acts: Acts) -> ApprovalDo
 
 def known_of(plan: PlanDocument, acts: Acts) -> PlanFacts:
     """What the store knows of a plan beside itself."""
-    approvals, now_s = acts.access.approvals, time.time()
+    approvals = acts.access.approvals
+    now_s = time.time()
     made = acts.access.audit.newest("plan.create", plan.id)
     switches = acts.access.store.operations(LATELY, plan.model).items
     applied_s = [

@@ -62,8 +62,10 @@ class KeyGate:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``on_wrong`` is told why a key was refused, and the address it came from."""
-        self._keyring, self._tenants = keyring, tenants
-        self._on_wrong, self._clock = on_wrong, clock
+        self._keyring = keyring
+        self._tenants = tenants
+        self._on_wrong = on_wrong
+        self._clock = clock
         self._rates = FixedWindowRateLimiter(MemoryStorage())
         self._control = RateLimitItemPerMinute(auth.control_per_minute, namespace="control")
         most = auth.inference_per_minute
@@ -74,7 +76,8 @@ class KeyGate:
         path = str(scope["path"])
         if path in OPEN:
             return None
-        headers, origin = _headers(scope), _origin(scope)
+        headers = _headers(scope)
+        origin = _origin(scope)
         key = self._known(headers, origin)
         self._refuse_if_often(key, self._inference if path.startswith(INFERENCE) else self._control)
         return Caller(key.person, key.role, key.prefix, self._tenant(key, headers), origin, _request_id(headers))
@@ -126,7 +129,8 @@ def _refuse_foreign(headers: dict[bytes, str]) -> None:
     Raises:
         Refusal: it is such a request.
     """
-    host, origin = headers.get(b"host", "localhost"), headers.get(b"origin")
+    host = headers.get(b"host", "localhost")
+    origin = headers.get(b"origin")
     site = headers.get(b"sec-fetch-site", "none")
     if not THIS_MACHINE.fullmatch(host):
         text = f"the service asks for no keys (auth: none) and is called {host!r}; call it by 127.0.0.1 or localhost"

@@ -42,7 +42,8 @@ def create_key(
     if request.tenant is not None and request.tenant not in tenants:
         known = ", ".join(tenants) or "none; name them under tenants in the deployment file"
         raise _refused("tenant", "unknown_tenant", f"no tenant {request.tenant!r} here; there are {known}")
-    now_s, person = time.time(), request.person or request.name
+    now_s = time.time()
+    person = request.person or request.name
     for what, name in (("name", request.name), ("person", person)):
         if folded(name) in RESERVED:
             raise _refused(what, "reserved_name", f"{name!r} is a name of the service's own; choose another")

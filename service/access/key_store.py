@@ -29,7 +29,8 @@ class KeyStore:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store, self.ring = store, Keyring()
+        self._store = store
+        self.ring = Keyring()
         self._changing = threading.RLock()
         self._changed: list[Key] | None = None
         """Keys as the change under way leaves them; None: there is none."""
@@ -82,7 +83,9 @@ class KeyStore:
                 with self._store.transaction() as session:
                     yield session, self._changed
                 return
-            self._changed, decided, is_committed = [], list[Key](), False
+            self._changed = []
+            decided = list[Key]()
+            is_committed = False
             try:
                 with self._store.transaction() as session:
                     yield session, self._changed

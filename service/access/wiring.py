@@ -79,7 +79,8 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
     from service.access.gate import KeyGate, OpenGate
     from service.access.key_store import KeyStore, make_admin_key
 
-    keys, audit = KeyStore(store), Audit(store)
+    keys = KeyStore(store)
+    audit = Audit(store)
     if not deployment.auth.has_keys:
         return AccessControl(store, keys, audit, Approvals(store, lambda *_: True), OpenGate())
     approvals = Approvals(store, keys.ring.could_approve)
@@ -105,7 +106,8 @@ class Doorbell:
     """
 
     def __init__(self, audit: "Audit", quiet_s: float = QUIET_S) -> None:
-        self._audit, self._quiet_s = audit, quiet_s
+        self._audit = audit
+        self._quiet_s = quiet_s
         self._unwritten: dict[tuple[Wrong, str], int] = {}
         """How many there were since the last entry, of each kind that had one within the minute."""
         self._writing = set[asyncio.Future[None]]()

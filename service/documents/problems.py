@@ -22,7 +22,8 @@ class Code(StrEnum):
     def __new__(cls, name: str, status: int) -> Self:
         """A code that is its name, with a status."""
         code = str.__new__(cls, name)
-        code._value_, code.status = name, status
+        code._value_ = name
+        code.status = status
         return code
 
     INVALID_REQUEST = "invalid_request", 422

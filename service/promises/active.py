@@ -24,7 +24,8 @@ class Active:
     """Active intents and the controller's settings; what changes is written first."""
 
     def __init__(self, store: Store, deployment: Deployment) -> None:
-        self._store, self._deployment = store, deployment
+        self._store = store
+        self._deployment = deployment
         self.book = Book(store)
         self.changing = threading.RLock()
         """Held while it is decided what is active: what two people say at once is not looked at apart."""
@@ -46,7 +47,8 @@ class Active:
 
         ``refresh`` reads what was written.
         """
-        made, now_s = self.control, time.time()
+        made = self.control
+        now_s = time.time()
         if request.mode is not None:
             made = replace(made, mode=request.mode)
         if request.paused is not None:
@@ -62,7 +64,8 @@ class Active:
 
     def pin(self, now: datetime) -> PinDocument | None:
         """Who wants what runs to be kept, and until when."""
-        by, until_s = self.control.pinned_by, self.control.pinned_until_s
+        by = self.control.pinned_by
+        until_s = self.control.pinned_until_s
         if by is None or (until_s is not None and now.timestamp() >= until_s):
             return None
         until = None if until_s is None else local(datetime.fromtimestamp(until_s, UTC), self._deployment)

@@ -102,7 +102,8 @@ def refuse_unheld(outlooks: Sequence[PlannedSegment], deployment: Deployment, mo
     first = next((segment for segment in outlooks if isinstance(segment.answer, Infeasible)), None)
     if first is None or not isinstance(first.answer, Infeasible):
         return
-    answer, when = first.answer, local(first.segment.begins, deployment)
+    answer = first.answer
+    when = local(first.segment.begins, deployment)
     window = f" ({', '.join(first.segment.windows)})" if first.segment.windows else ""
     about = f"{model}: " if len(deployment.models) > 1 else ""
     reasons = "; ".join(answer.reasons) or "no topology holds these goals"

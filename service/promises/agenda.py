@@ -9,7 +9,9 @@ from zoneinfo import ZoneInfo
 from intent.models import DatedWindow, FromNowWindow, Goal, RecurringWindow, Window
 from intent.windows import clock_moment, holds, minutes
 
-HOUR, MINUTE, DAY = timedelta(hours=1), timedelta(minutes=1), timedelta(days=1)
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ def cut(
 
     A window begins and ends as clocks on the wall show it: also where they are put forward or back.
     """
-    begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
+    begins = begins.astimezone(UTC)
+    ends = ends.astimezone(UTC)
     pairs = {(goal.goal.window, goal.said) for goal in promised if not isinstance(goal.goal.window, str)}
     named = {(window, begins) for window in windows.values()}
     moments = {at for window, said_at in pairs | named for at in _moments(window, said_at, begins, ends)}
@@ -106,7 +109,8 @@ def _days(window: RecurringWindow | DatedWindow, zone: ZoneInfo, begins: datetim
     if isinstance(window, DatedWindow):
         yield date.fromisoformat(window.date)
         return
-    day, last = begins.astimezone(zone).date() - DAY, ends.astimezone(zone).date()
+    day = begins.astimezone(zone).date() - DAY
+    last = ends.astimezone(zone).date()
     while day <= last:
         yield day
         day += DAY

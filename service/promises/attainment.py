@@ -67,7 +67,8 @@ class Tally:
         """Whether the share is below the one that is needed, and not by chance (Wilson's interval)."""
         if self.total < FEWEST:
             return False
-        n, z2 = self.total, CERTAINTY**2
+        n = self.total
+        z2 = CERTAINTY**2
         middle = self.share + z2 / (2 * n)
         half = CERTAINTY * math.sqrt(self.share * (1 - self.share) / n + z2 / (4 * n * n))
         return (middle + half) / (1 + z2 / n) < needed

@@ -157,7 +157,9 @@ class ControlLoop:
 
     def _look(self, observed: Observation) -> tuple[LoopInput, LoopOutput]:
         """Blocks: it reads the store, and may have to plan."""
-        parts, now, now_s = self._parts, datetime.now(UTC), time.monotonic()
+        parts = self._parts
+        now = datetime.now(UTC)
+        now_s = time.monotonic()
         for ended in handlers.expire(parts.active, parts.acts, parts.store, now):
             self._publish("promise", ended)
         if self._known != parts.active.version:
@@ -276,7 +278,8 @@ class ControlLoop:
             self._endings.popleft()
 
     def _take(self, operation: docs.OperationDocument) -> None:
-        parts, last = self._parts, self._last
+        parts = self._parts
+        last = self._last
         begun = next((begun for begun in self._begun if begun.plan_id == operation.plan_id), None)
         others: docs.Cause = "recovery" if operation.applied_by == RECOVERY.name else "person"
         cause = begun.decision.cause if begun and begun.decision.cause else others
@@ -328,7 +331,8 @@ class ControlLoop:
 
     def _remember(self) -> None:
         """What an earlier process did lately; its switches keep the clock of now."""
-        now_s, wall_s = time.monotonic(), time.time()
+        now_s = time.monotonic()
+        wall_s = time.time()
         for outcome in self._parts.active.book.outcomes(wall_s - 86_400):
             if outcome.model == self._parts.model:
                 ago_s = max(0.0, wall_s - outcome.at_s)
@@ -345,7 +349,8 @@ class ControlLoop:
     def _heed(self, now: datetime, now_s: float) -> None:
         """Take note of what people did beside what is promised."""
         parts = self._parts
-        self.override, self.refusals = None, ()
+        self.override = None
+        self.refusals = ()
         if not parts.active.promised:
             return
         segment = parts.controller.enter(now, now_s)
@@ -386,7 +391,8 @@ class ControlLoop:
         Raises:
             RefusedError: it has none.
         """
-        rule, acts = self._parts.place.deployment.approval, self._parts.acts
+        rule = self._parts.place.deployment.approval
+        acts = self._parts.acts
         known = consents.known_of(plan, acts)
         if decision.cause == "roll_back":
             known = replace(known, applied=Applied(0, 0))
@@ -396,7 +402,8 @@ class ControlLoop:
 
     def _kept(self, found: LoopOutput) -> docs.PlanDocument | None:
         """The plan of a decision, kept; the one that waits already where it is for the same."""
-        decision, generation = found.decision, self._parts.serving.situation().generation
+        decision = found.decision
+        generation = self._parts.serving.situation().generation
         for begun in self._begun:
             same = (begun.decision.target, begun.decision.cause) == (decision.target, decision.cause)
             saved = self._parts.store.plan(begun.plan_id) if same else None

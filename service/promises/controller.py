@@ -41,7 +41,9 @@ from service.promises.planner import (
 from service.promises.verdict import GoalComparison, Judgement, Probation, judge
 from service.promises.watch import LoopInput, by_chance, mean, statistic
 
-HORIZON, DAY, SECOND = timedelta(days=2), timedelta(days=1), timedelta(seconds=1)
+HORIZON = timedelta(days=2)
+DAY = timedelta(days=1)
+SECOND = timedelta(seconds=1)
 MOST_PAST = 64
 QUEUE = 5
 """Requests that wait at each look from which on a queue stands."""
@@ -182,7 +184,8 @@ class PromiseController:
 
     def _look(self, segment: Segment, seen: LoopInput) -> ServiceSample:
         """What can be seen of the service at once."""
-        observed, load = seen.observed, self._measured(segment, seen) or self.planner.workload(segment)
+        observed = seen.observed
+        load = self._measured(segment, seen) or self.planner.workload(segment)
         predicted = self.planner.prediction(seen.runs, load, seen.engine)
         lately = observed.since(self._fresh_s(seen))
         return ServiceSample(
@@ -254,7 +257,8 @@ class PromiseController:
         self, goal: Objective, segment: Segment, samples: Sequence[RequestSample], seen: LoopInput
     ) -> Tally:
         """Requests that wait longer than they may have missed a goal already."""
-        most_s, waits_s = seen.now_s - self._fresh_s(seen), seen.observed.waits_s
+        most_s = seen.now_s - self._fresh_s(seen)
+        waits_s = seen.observed.waits_s
         waiting = [
             RequestSample("ttft", tenant, seen.now_s, age_s)
             for tenant, age_s in (waits_s if goal.metric == "ttft" else ())
@@ -268,7 +272,8 @@ class PromiseController:
         self, segment: Segment, missed: Sequence[ActiveGoal], seen: LoopInput
     ) -> tuple[ControlState, list[PlannedSegment], PlannedSegment | None]:
         outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine, closely=2)
-        here, after = outlooks[0], outlooks[1] if len(outlooks) > 1 else None
+        here = outlooks[0]
+        after = outlooks[1] if len(outlooks) > 1 else None
         served = [goal for goal in missed if not saves(goal.goal)]
         missed = served or missed
         since_s = min((self._missed_since[goal] for goal in missed), default=seen.now_s)
@@ -328,7 +333,8 @@ class PromiseController:
         here = self.planner.prediction(seen.runs, load, seen.engine)
         if found.plan is None or here is None:
             return found
-        held, most = self.planner.held(seen.runs, segment, seen.engine, load), 1 + self.rules.tolerance
+        held = self.planner.held(seen.runs, segment, seen.engine, load)
+        most = 1 + self.rules.tolerance
         is_faster = found.plan.prediction.throughput_tok_s > here.throughput_tok_s * most
         if found.share > held * most or (found.share >= held and is_faster):
             return found
@@ -345,7 +351,8 @@ class PromiseController:
         self, goals: Sequence[ActiveGoal], load: Workload | None, seen: LoopInput
     ) -> tuple[float, dict[ActiveGoal, float]]:
         """How much slower than predicted what runs is: by throughput, and by each goal's latency."""
-        slower, samples = self._slower(load, seen), seen.observed.since(self._fresh_s(seen))
+        slower = self._slower(load, seen)
+        samples = seen.observed.since(self._fresh_s(seen))
         found = self.planner.prediction(seen.runs, felt(load, slower), seen.engine) if load else None
         bounds = [(goal, goal.goal) for goal in goals if isinstance(goal.goal, Objective)]
         pairs = [(bound, statistic(goal, samples), predicted_of(goal, found)) for bound, goal in bounds]
@@ -370,7 +377,8 @@ class PromiseController:
 
     def _is_beyond(self, segment: Segment, seen: LoopInput) -> bool:
         """Whether more is asked than was planned for, and than chance explains: tokens, or requests at once."""
-        load, planned = self._measured(segment, seen), self.planner.workload(segment)
+        load = self._measured(segment, seen)
+        planned = self.planner.workload(segment)
         most = planned.concurrency * (1 + self.rules.tolerance)
         is_more = load is not None and load.concurrency > max(most, planned.concurrency + 1)
         chance = by_chance(planned.rate_rps * self.rules.lookback_s)

@@ -163,7 +163,8 @@ def _wishes(state: ControlState, rules: Rules) -> list[Proposal]:
 
     One that has to wait keeps none after it waiting.
     """
-    found, ahead = [_back(state)], state.ahead
+    found = [_back(state)]
+    ahead = state.ahead
     if ahead and ahead.is_early and ahead.begins_in_s <= ahead.takes_s * rules.margin:
         reason = f"the next window begins in {ahead.begins_in_s:.0f} s"
         found.append(_to(ahead.target, "window", reason, state))

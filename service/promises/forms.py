@@ -44,7 +44,8 @@ def segment_documents(
 
 
 def _segment(model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float, now: datetime) -> docs.SegmentDocument:
-    segment, plan = outlook.segment, outlook.plan
+    segment = outlook.segment
+    plan = outlook.plan
     begins = max(segment.begins, now) if plan and outlook.changes else None
     if begins and plan and plan.switch and outlook.is_early:
         early = timedelta(seconds=(plan.switch.prepare_s + plan.switch.stop_s) * margin)

@@ -50,7 +50,8 @@ class PlanningContext:
     def agenda(self, promised: Sequence[ActiveGoal], now: datetime, ahead: timedelta) -> docs.AgendaDocument:
         """The time ahead of each model."""
         found = list[docs.SegmentDocument]()
-        zone, margin = self.deployment.timezone, self.deployment.rules.margin
+        zone = self.deployment.timezone
+        margin = self.deployment.rules.margin
         for model in self.deployment.models:
             outlooks = self.outlooks(model, promised, now, ahead)
             found += segment_documents(model.name, outlooks, zone, margin, now)
@@ -99,7 +100,8 @@ def activate(
         RefusedError: it is no promise or not known, contradicts what is active, cannot be held in some window, has findings
             that nobody has seen, or the policy lets nobody switch; nothing is changed then.
     """
-    now, deployment = datetime.now(UTC), here.deployment
+    now = datetime.now(UTC)
+    deployment = here.deployment
     consents.refuse_nobody(deployment.approval)
     words = IntentAuthors(version.id, version.said_by, acts.caller.name)
     if alone := lacks_another(deployment.approval.by, Acted([words]), is_within=True):
@@ -161,8 +163,10 @@ def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[docs
 
 def report(active: Active, here: PlanningContext, store: Store, since: datetime) -> docs.ReportDocument:
     """What came of what was promised, since a moment."""
-    since_s, until_s = since.timestamp(), time.time()
-    hours, usd = 0.0, 0.0
+    since_s = since.timestamp()
+    until_s = time.time()
+    hours = 0.0
+    usd = 0.0
     for model in here.deployment.models:
         for begins_s, ends_s, text in _ran(store, model.name, since_s, until_s):
             devices, price = _devices(text, model)

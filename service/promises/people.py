@@ -77,7 +77,8 @@ class People:
 
     def _cancelled(self, term: Term) -> Iterator[docs.RefusalDocument]:
         for ended in self.store.operations(LATELY, self.model, done=True).items:
-            by, target = ended.cancelled_by, ended.target
+            by = ended.cancelled_by
+            target = ended.target
             is_no = by and target and ended.result is None
             if is_no and (until_s := term.until_s(ended.phases[-1].at, ended.barred_until_s)):
                 yield self._refusal("cancelled", ended.id, target or "", by or "", until_s)

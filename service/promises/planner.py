@@ -156,7 +156,10 @@ class Planner:
         search: Callable[..., Plan | Infeasible] = planned_within,
     ) -> None:
         """``search`` is ``planned_within``, wherever it is done."""
-        self._deployment, self._model, self._profiles, self._search = deployment, model, profiles, search
+        self._deployment = deployment
+        self._model = model
+        self._profiles = profiles
+        self._search = search
         self._known: dict[tuple[object, ...], Plan | Infeasible] = {}
         self._predicted: dict[tuple[object, ...], Prediction | None] = {}
 
@@ -310,7 +313,8 @@ class Planner:
             return closest
         if known := self._known.get((*key, closely)):
             return known
-        problem, search = self._problem(workload, now, engine), planned if closely else select
+        problem = self._problem(workload, now, engine)
+        search = planned if closely else select
         ticket = PlanRef("", "", 0, called(segment))
         found = self._search(goals, problem, dict(self._profiles), ticket, search)
         if len(self._known) >= REMEMBERED:
@@ -357,7 +361,8 @@ def _largest(holds: Callable[[float], bool]) -> float:
     """The largest share that holds, to ``LEAST_SHARE``."""
     if holds(1.0):
         return 1.0
-    share, step = 0.0, 0.5
+    share = 0.0
+    step = 0.5
     while step >= LEAST_SHARE:
         share += step * holds(share + step)
         step /= 2

@@ -24,7 +24,8 @@ def recent_document(model: str, seen: WatchHistory, query: RecentQuery) -> Recen
 
 def _steps(seen: WatchHistory, query: RecentQuery) -> range:
     """Numbers of the steps that are told, counted from the beginning of unix time."""
-    step_s, now_s = query.step_s, seen.unix(seen.at_s)
+    step_s = query.step_s
+    now_s = seen.unix(seen.at_s)
     last = math.ceil(now_s / step_s) - 1
     first = min(last, math.ceil((now_s - query.seconds) / step_s))
     first = max(first, math.floor(seen.unix(seen.began_s) / step_s))
@@ -72,6 +73,7 @@ def _looked(looks: Sequence[TickSample], within: range) -> tuple[int | None, flo
     if not within:
         return None, None
     streams = max(looks[place].streams for place in within)
-    before, after = looks[max(0, within.start - 1)], looks[within.stop - 1]
+    before = looks[max(0, within.start - 1)]
+    after = looks[within.stop - 1]
     elapsed_s = after.at_s - before.at_s
     return streams, (after.tokens - before.tokens) / elapsed_s if elapsed_s > 0 else None

@@ -77,15 +77,20 @@ class Relocation:
         access: AccessControl,
         place: targets.ModelContext,
     ) -> None:
-        self._serving, self._watch, self._left, self._place = serving, watch, left, place
-        self._devices, self._acts = devices, Acts(access, RECOVERY)
+        self._serving = serving
+        self._watch = watch
+        self._left = left
+        self._place = place
+        self._devices = devices
+        self._acts = Acts(access, RECOVERY)
         self._plan: Plan | None = None
         """That the engine is started by."""
         self._is_tried = True
         """It was: the next try has another one."""
         self._suspects = dict[int, str]()
         """Devices to blame, with why: they are out once the engine serves without them."""
-        self._reports, self._is_closed = set[asyncio.Task[None]](), False
+        self._reports = set[asyncio.Task[None]]()
+        self._is_closed = False
 
     async def place(self, lost: Topology) -> Topology:
         """As it was, unless a device of it is out or to blame; see the protocol."""
@@ -121,7 +126,8 @@ class Relocation:
         """
         if self._is_closed:
             return
-        suspects, self._suspects = self._suspects, {}
+        suspects = self._suspects
+        self._suspects = {}
         for device, reason in suspects.items():
             self._devices.out(device, reason)
         plan = self._plan if self._plan is not None and self._plan.target == runs else None

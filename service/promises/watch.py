@@ -185,7 +185,9 @@ class Watch:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._metrics, self._clock, self._wall = metrics, clock, wall
+        self._metrics = metrics
+        self._clock = clock
+        self._wall = wall
         self._began_s = clock()
         self._asked: deque[ObservedRequest] = deque(maxlen=MOST)
         self._answered: deque[Answered] = deque(maxlen=MOST)
@@ -260,7 +262,8 @@ class Watch:
         self._asked.append(ObservedRequest(self._clock(), tenant, prompt_tokens))
 
     def _ended(self, tenant: str, finish: Finish, usage: Usage, e2e_s: float, tpot_s: float | None) -> None:
-        now_s, is_whole = self._clock(), finish is not Finish.ERROR
+        now_s = self._clock()
+        is_whole = finish is not Finish.ERROR
         arrived_s = now_s - e2e_s
         if finish is Finish.CANCELLED:
             kinds: tuple[Kind, ...] = ("e2e",) if usage.completion_tokens else ("ttft", "e2e")
@@ -283,7 +286,9 @@ class _Tenant:
     """An observer of one tenant's requests; tokens go to the metrics without a detour."""
 
     def __init__(self, watch: Watch, tenant: str, metrics: Observer) -> None:
-        self._watch, self._tenant, self._metrics = watch, tenant, metrics
+        self._watch = watch
+        self._tenant = tenant
+        self._metrics = metrics
         self.next_token = metrics.next_token
         self.refused = metrics.refused
 

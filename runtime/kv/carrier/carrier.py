@@ -42,7 +42,8 @@ class Carrier:
         """What the other side needs to ``meet`` this one."""
         self.most_slots = 0
         """Tokens that one ``gather`` or ``fetch`` may have."""
-        self._token_bytes, self._bytes_s = 0, 0.0
+        self._token_bytes = 0
+        self._bytes_s = 0.0
         self._gone: SwitchError | None = None
         self._calls = wire.Calls()
         try:
@@ -79,7 +80,8 @@ class Carrier:
         except BaseException:
             carrier.close()
             raise
-        carrier.address, carrier.most_slots = opened.address, opened.most_slots
+        carrier.address = opened.address
+        carrier.most_slots = opened.most_slots
         carrier._token_bytes = opened.token_bytes
         return carrier
 

@@ -45,7 +45,8 @@ class KvLayout(msgspec.Struct, frozen=True):
     @property
     def dims(self) -> tuple[int, int, int, int]:
         """Dimensions of ``Rows``."""
-        stacks, slots = -(-self.num_layers // self.stack), self.num_blocks * self.stack * self.block_size
+        stacks = -(-self.num_layers // self.stack)
+        slots = self.num_blocks * self.stack * self.block_size
         return 2, stacks, self.num_kv_heads, slots
 
     @property
@@ -131,7 +132,8 @@ def _parts(
 ) -> Iterator[tuple[Rows, Rows, Any]]:
     """Parts of what is staged, each with the rows that it belongs to and its slots in those."""
     long, scattered = apart(stacked(runs, layout.block_size, layout.stack))
-    num_slots, at = num_tokens(runs) * layout.stack, 0
+    num_slots = num_tokens(runs) * layout.stack
+    at = 0
     entries = staged.view(np.dtype((np.void, layout.slot_bytes)))
     for box, whole in boxes:
         rows = whole[:, slice(*_stacks(box, layout)), slice(*box.heads)]

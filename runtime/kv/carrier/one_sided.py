@@ -19,7 +19,8 @@ from typing import Any
 from runtime.errors import Reason, SwitchError
 from runtime.kv.carrier.layout import Memory
 
-_BUSY_S, _IDLE_S = 0.0002, 0.02
+_BUSY_S = 0.0002
+_IDLE_S = 0.02
 """Between two turns of an owner: a small read takes as long over TCP; one turn fills the network's buffers for a large one."""
 _LINGER_S = 0.5
 """How long an owner is busy after it expected or heard of a read."""
@@ -52,9 +53,12 @@ class ReadPort:
         except ImportError as error:
             refused = f"host {name} has no NIXL, which moves KV between hosts ({error}); install intentctl[cluster]"
             raise SwitchError(Reason.UNSUPPORTED, refused) from error
-        self._name, self._memory, self._at = name, memory, memory.ctypes.data
+        self._name = name
+        self._memory = memory
+        self._at = memory.ctypes.data
         self._peer: Any = None
-        self._peer_name, self._peer_at = "", 0
+        self._peer_name = ""
+        self._peer_at = 0
         try:
             self._agent = nixl.nixl_agent(
                 f"{name} {os.getpid()}", nixl.nixl_agent_config(enable_prog_thread=False)
@@ -72,7 +76,8 @@ class ReadPort:
         Raises:
             SwitchError: it is none.
         """
-        self._peer_name, (metadata, self._peer_at) = name, address
+        self._peer_name = name
+        (metadata, self._peer_at) = address
         try:
             self._peer = self._agent.add_remote_agent(metadata)
         except Exception as error:

@@ -35,7 +35,8 @@ PROBE_BYTES = 4 << 20
 _HEAD = struct.Struct("<16sQ")
 """Digest of the runs that are staged, and how many bytes they have."""
 _DATA = PROBE_BYTES + mmap.PAGESIZE
-_TRIES, _PROBE_S = 5, 1.0
+_TRIES = 5
+_PROBE_S = 1.0
 """A probe ends with either; over a slow link one read takes as long as it takes."""
 _PR_SET_PDEATHSIG = 1
 
@@ -59,7 +60,8 @@ class Porter:
         Raises:
             SwitchError: NIXL is missing, or KV is not in files of this layout.
         """
-        self._side, self._layout = side, side.layout
+        self._side = side
+        self._layout = side.layout
         self._is_source = all(box.source in side.stores for box in side.boxes)
         devices = {device: self._mapped(device, path) for device, path in side.stores.items()}
         ends = [box.source if self._is_source else box.target for box in side.boxes]
@@ -121,14 +123,16 @@ class Porter:
             raise SwitchError(Reason.UNSUPPORTED, refused)
         try:
             self.port.connect(peer.host, peer.port)
-            round_trip_s, all_s = self._probe(mmap.PAGESIZE), self._probe(PROBE_BYTES)
+            round_trip_s = self._probe(mmap.PAGESIZE)
+            all_s = self._probe(PROBE_BYTES)
         except SwitchError as error:
             raise SwitchError(Reason.UNSUPPORTED, error.detail) from error
         return messages.Met(PROBE_BYTES / all_s, round_trip_s, self.port.lane)
 
     def _probe(self, size: int) -> float:
         """Seconds of the fastest of a few reads, the first of which opens connections."""
-        began_s, tries = time.perf_counter(), list[float]()
+        began_s = time.perf_counter()
+        tries = list[float]()
         while len(tries) < _TRIES and time.perf_counter() - began_s < _PROBE_S:
             self._memory[:size] = 0
             read_s = time.perf_counter()
@@ -187,7 +191,8 @@ def _differences(here: Address, there: Address) -> str:
 
 def serve(sock: socket.socket) -> None:
     """Carry out orders, and help the peer between them, until the driver is gone."""
-    frames, porter = Frames(messages.ToCarrier), None
+    frames = Frames(messages.ToCarrier)
+    porter = None
     while True:
         is_readable = select.select([sock], [], [], porter.port.turn_s if porter else None)[0]
         if porter:

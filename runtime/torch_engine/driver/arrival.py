@@ -46,7 +46,8 @@ class Arrival(CrossingPart):
             case messages.Arrive(left, epoch):
                 return await self._arrive(left, epoch)
             case messages.Begin():
-                self._has_begun, self._station.leaving = True, None
+                self._has_begun = True
+                self._station.leaving = None
                 await self._station.resume()
                 return None
         raise SwitchError(Reason.CANCELLED, "requests arrive at this driver, none leave")
@@ -90,7 +91,8 @@ class Arrival(CrossingPart):
             fetched = await self._fetch(left.runs, self._station.parts.settings.stop_timeout_s)
             digesting = asyncio.ensure_future(self.carrier.digest(left.runs)) if len(left.runs) else None
             travelled: Travelled = decode(left.handover, Travelled)
-            handover, matchers = travelled.handover, {}
+            handover = travelled.handover
+            matchers = {}
             for passage in (*handover.running, *handover.waiting):
                 if compiling := self._compiling.get(passage.request_id):
                     matchers[passage.request_id] = await compiling

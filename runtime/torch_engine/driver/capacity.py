@@ -34,7 +34,9 @@ class Capacity:
     """The driver's pool, made to fit what runs and what comes up beside it."""
 
     def __init__(self, host: Host, scheduler: Scheduler) -> None:
-        self._host, self._parts, self._scheduler = host, host.parts, scheduler
+        self._host = host
+        self._parts = host.parts
+        self._scheduler = scheduler
         self._pool = self._parts.pool
         self._wanted = self._pool.num_blocks
         self._returned: set[int] = set()
@@ -77,7 +79,8 @@ class Capacity:
         Raises:
             SwitchError: what lives now would not fit either way; nothing was touched.
         """
-        now, least = self._host.active.topology, max(1, self._scheduler.least_blocks)
+        now = self._host.active.topology
+        least = max(1, self._scheduler.least_blocks)
         place = (self._parts.model, self._parts.cluster, self._parts.settings.block_size)
         fits = footprint.blocks_beside(now, target, *place) - SCRATCH
         streamed = None
@@ -93,7 +96,8 @@ class Capacity:
         Raises:
             SwitchError: it does not hold what lives now; nothing was touched.
         """
-        fits, least = self._settled(target), max(1, self._scheduler.least_blocks)
+        fits = self._settled(target)
+        least = max(1, self._scheduler.least_blocks)
         if fits < least:
             raise SwitchError(
                 Reason.NO_MEMORY,
@@ -121,7 +125,8 @@ class Capacity:
 
     def _room_to_stream(self, now: Topology, target: Topology, least: int) -> tuple[int, StreamPlan]:
         """The most KV blocks, up to those there are, with which layers can move one by one; and how."""
-        shape, cluster = self._parts.shape, self._parts.cluster
+        shape = self._parts.shape
+        cluster = self._parts.cluster
         devices = {*now.devices, *target.devices}
         usable = {device: cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM) for device in devices}
 
@@ -214,7 +219,8 @@ class Capacity:
         return min(self._wanted, held - SCRATCH)
 
     async def _have(self, num_blocks: int) -> None:
-        active, size = self._host.active.topology, self._parts.settings.block_size
+        active = self._host.active.topology
+        size = self._parts.settings.block_size
         standing = standing_bytes(active, self._parts.model, num_blocks + SCRATCH, size)
         await self._parts.standby.give_way(standing)
         await self._gain_back(num_blocks)
@@ -235,7 +241,8 @@ class Capacity:
 
     def beside(self, target: Topology) -> Mapping[int, int]:
         """Bytes each device needs while ``target`` stands beside what runs, with the blocks that there are."""
-        now, size = self._host.active.topology, self._parts.settings.block_size
+        now = self._host.active.topology
+        size = self._parts.settings.block_size
         return footprint.peak_bytes(now, target, self._parts.model, self._pool.num_blocks + SCRATCH, size)
 
     async def _punch(self) -> list[Slice]:
@@ -263,7 +270,8 @@ class Capacity:
     def _refuse_size(self, num_blocks: int) -> None:
         if len(self._host.rank_sets) > 1:
             raise SwitchError(Reason.BUSY, "a switch is under way; resize before or after it")
-        least, most = max(1, self._scheduler.longest_blocks), self._parts.shape.num_blocks - SCRATCH
+        least = max(1, self._scheduler.longest_blocks)
+        most = self._parts.shape.num_blocks - SCRATCH
         active = self._host.active.topology
         held = footprint.blocks(active, self._parts.model, self._parts.cluster, self._parts.settings.block_size)
         if not least <= num_blocks <= min(most, held - SCRATCH):
@@ -280,7 +288,9 @@ def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> tuple[int, int]
     Raises:
         SwitchError: they have too little.
     """
-    settings, cluster, size = config.settings, config.cluster, config.settings.block_size
+    settings = config.settings
+    cluster = config.cluster
+    size = config.settings.block_size
     num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
     held = num_blocks
     if config.reserved_blocks:

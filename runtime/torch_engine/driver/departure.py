@@ -41,7 +41,9 @@ class Departure(CrossingPart, Syncing):
         CrossingPart.__init__(self, host, command.host, command.toward)
         self._to = command.target
         self._link = Pace(LINK_SHARE, self._pace.slots)
-        self._sliced_s, self._slots, self._copy_s = time.monotonic(), 0, 0.0
+        self._sliced_s = time.monotonic()
+        self._slots = 0
+        self._copy_s = 0.0
         self._told: set[str] = set()
         self._patch: Runs = np.zeros((0, 2), np.int64)
 
@@ -103,14 +105,16 @@ class Departure(CrossingPart, Syncing):
         """Book the slice before with both paces; how long to pause."""
         if fetched is None:
             return 0.0
-        elapsed_s, copy_s = time.monotonic() - self._sliced_s, max(self._copy_s, fetched.copy_s)
+        elapsed_s = time.monotonic() - self._sliced_s
+        copy_s = max(self._copy_s, fetched.copy_s)
         return max(
             self._pace.copied(self._slots, copy_s, elapsed_s),
             self._link.copied(self._slots, fetched.link_s, elapsed_s),
         )
 
     async def _gather(self, runs: Runs, within_s: float | None = None) -> None:
-        self._slots, self._copy_s = num_tokens(runs), 0.0
+        self._slots = num_tokens(runs)
+        self._copy_s = 0.0
         if not self._slots:
             return
         gathered = await self.carrier.gather(runs, *([] if within_s is None else [within_s]))
@@ -130,7 +134,8 @@ class Departure(CrossingPart, Syncing):
         """
         for is_last in (False, False, True):
             blocks, runs = self._sync.copied()
-            pinned, seed = blocks if is_last else [], random.getrandbits(32)
+            pinned = blocks if is_last else []
+            seed = random.getrandbits(32)
             self._parts.pool.share(pinned)
             try:
                 sample = messages.Sample(runs.tobytes(), seed, await self.carrier.digest(runs, seed) if blocks else b"")
@@ -165,7 +170,8 @@ class Departure(CrossingPart, Syncing):
             return messages.Departed(self._patch.tobytes(), self._newcomers(), packed(travelled), *times)
 
     def _refuse_large(self, runs: Runs) -> None:
-        slots, most = num_tokens(runs), self.carrier.most_slots
+        slots = num_tokens(runs)
+        most = self.carrier.most_slots
         if slots > most:
             what = f"{slots:,} tokens were written since the last copy, and a carrier takes {most:,} at once"
             raise SwitchError(Reason.NOT_CONVERGED, f"{what}; try again")

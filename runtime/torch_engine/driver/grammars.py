@@ -18,7 +18,8 @@ class Compiler:
     """Makes matchers of grammars over one model's vocabulary."""
 
     def __init__(self, checkpoint: Path, vocab_size: int) -> None:
-        self._checkpoint, self._vocab_size = checkpoint, vocab_size
+        self._checkpoint = checkpoint
+        self._vocab_size = vocab_size
         self._vocabulary: asyncio.Future[Vocabulary] | None = None
         """Loaded for the first grammar."""
         self._compiling: dict[str, asyncio.Future[Matcher]] = {}

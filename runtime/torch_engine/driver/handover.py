@@ -63,7 +63,8 @@ def take_over(
     scheduler.pool.adopt(handover.pool, [passage.table for passage in handover.running])
 
     def arrived(passage: Passage) -> Sequence:
-        request, matcher = requests[passage.request_id], matchers.get(passage.request_id)
+        request = requests[passage.request_id]
+        matcher = matchers.get(passage.request_id)
         if matcher is not None:
             matcher.advance(passage.output)
         return Sequence(

@@ -90,8 +90,10 @@ class TorchDriver:
         return worker_config(config, shape, self._scratch, self.reader)
 
     async def _start(self, config: messages.TorchDriverConfig) -> None:
-        settings, cluster = config.settings, config.cluster
-        model, size = READERS[self.reader](config.checkpoint).spec, settings.block_size
+        settings = config.settings
+        cluster = config.cluster
+        model = READERS[self.reader](config.checkpoint).spec
+        size = settings.block_size
         config.topology.check(cluster, model)
         self.grammars = Compiler(config.checkpoint, model.vocab_size)
         num_blocks, held = start_blocks(config, model)
@@ -137,7 +139,8 @@ class TorchDriver:
         if ranks is not self.active and ranks.could_block(self.active):
             await ranks.warm_up(self.parts.workers)
             return
-        decodes, prompts_of_steps = 1, [0]
+        decodes = 1
+        prompts_of_steps = [0]
         if self.parts.workers.gains:
             decodes = max(1, -(-self.num_running // ranks.topology.pp_size))
             prompts_of_steps.append((self.parts.settings.max_batch_tokens - decodes) // 2)
@@ -175,14 +178,17 @@ class TorchDriver:
         self.scheduler.is_held = False
 
     def _token_budget(self) -> int:
-        is_closing, settings = self.switch is not None and self.switch.is_closing, self.parts.settings
+        is_closing = self.switch is not None and self.switch.is_closing
+        settings = self.parts.settings
         return settings.closing_batch_tokens if is_closing else settings.max_batch_tokens
 
     def _run(self, chunks: list[Chunk]) -> messages.Run:
         tokens: list[int] = []
-        rows, wishes = [], []
+        rows = []
+        wishes = []
         for chunk in chunks:
-            start, count = chunk.span.start, chunk.span.count
+            start = chunk.span.start
+            count = chunk.span.count
             tokens += chunk.sequence.tokens[start : start + count]
             if chunk.samples:
                 rows.append(len(tokens) - 1)
@@ -228,7 +234,8 @@ class TorchDriver:
         The fence falls when the first of them ends: until then requests run as ever. Returns when it fell and when the
         last one had ended, as ``time.perf_counter``.
         """
-        self._fenced, self._fenced_s = True, None
+        self._fenced = True
+        self._fenced_s = None
         self._drained.clear()
         if not self.batches:
             self._fenced_s = time.perf_counter()
@@ -297,7 +304,9 @@ class TorchDriver:
 
     async def _stand_in(self, standby: Ranks, why: str) -> None:
         """Serve by what stood by instead of what lost a rank; what ran is submitted again."""
-        lost, self.active, self._fenced = self.active, standby, True
+        lost = self.active
+        self.active = standby
+        self._fenced = True
         self.batches.clear()
         self._unsent.clear()
         self._service.send(wire.Tokens(self.scheduler.lose(why)))

@@ -70,7 +70,9 @@ class Sequence:
 
     def wish(self) -> SamplingTask:
         """What it asks of the sampler now."""
-        params, generated, known = self.request.sampling, None, None
+        params = self.request.sampling
+        generated = None
+        known = None
         if params.presence_penalty or params.frequency_penalty:
             output = self.tokens[len(self.request.prompt) :]
             generated = np.array(np.unique(output, return_counts=True), dtype=np.int32)
@@ -121,7 +123,9 @@ class Scheduler:
         self, pool: BlockPool, block_size: int, max_running: int, limits: ModelLimits, prefix_caching: bool = True
     ) -> None:
         self.pool = pool
-        self._block_size, self._limits, self._prefix_caching = block_size, limits, prefix_caching
+        self._block_size = block_size
+        self._limits = limits
+        self._prefix_caching = prefix_caching
         self._max_running = max_running
         self.is_held = False
         """No new sequence starts."""
@@ -203,7 +207,8 @@ class Scheduler:
 
     def complete(self, chunks: list[Chunk], sampled: list[Sampled]) -> list[Token]:
         """Book a finished micro-batch; ``sampled`` has one entry per chunk that samples, in order."""
-        out, results = [], iter(sampled)
+        out = []
+        results = iter(sampled)
         for chunk in chunks:
             sequence = chunk.sequence
             samples = chunk.samples
@@ -296,7 +301,8 @@ class Scheduler:
     def _start(self, sequence: Sequence, prefix: list[int]) -> None:
         """Its blocks are those of its cached prefix; one that was preempted counts once."""
         self.pool.share(prefix)
-        sequence.table, sequence.num_computed = prefix, len(prefix) * self._block_size
+        sequence.table = prefix
+        sequence.num_computed = len(prefix) * self._block_size
         if self._prefix_caching and sequence.num_cached is None:
             sequence.num_cached = sequence.num_computed
             self.prefix_cache_queries += len(sequence.tokens)
@@ -321,7 +327,8 @@ class Scheduler:
         for victim in reversed(self._running[self._running.index(sequence) + 1 :]):
             if victim.table and not victim.in_flight:
                 self.pool.give_back(victim.table)
-                victim.table, victim.num_computed = [], 0
+                victim.table = []
+                victim.num_computed = 0
                 self._running.remove(victim)
                 self._waiting.appendleft(victim)
                 return True
@@ -332,7 +339,8 @@ class Scheduler:
 
         Tokens from ``start`` to before ``stop``.
         """
-        size, table = self._block_size, sequence.table
+        size = self._block_size
+        table = sequence.table
         for logical in range(start // size, -(-stop // size)):
             first = logical * size
             self.pool.written(table[logical], max(start - first, 0), min(stop - first, size))
@@ -342,18 +350,22 @@ class Scheduler:
                 self.pool.cache(hashes[logical], table[logical])
 
     def _append(self, sequence: Sequence, result: Sampled) -> Token:
-        index, params = sequence.num_outputs, sequence.request.sampling
+        index = sequence.num_outputs
+        params = sequence.request.sampling
         sequence.tokens.append(result.token_id)
-        finish, detail = None, ""
+        finish = None
+        detail = ""
         if result.token_id in params.stop_token_ids:
             finish = Finish.STOP
         elif sequence.num_outputs >= params.max_tokens:
             finish = Finish.LENGTH
         elif wrong := sequence.match(result.token_id):
-            finish, detail = Finish.ERROR, f"its grammar can go no further: {wrong}"
+            finish = Finish.ERROR
+            detail = f"its grammar can go no further: {wrong}"
         if finish is not None:
             self._forget(sequence)
-        place, cached = (sequence.request.request_id, sequence.epoch, index), sequence.num_cached
+        place = (sequence.request.request_id, sequence.epoch, index)
+        cached = sequence.num_cached
         return Token(*place, result.token_id, result.logprob, result.alternatives, finish, detail, cached)
 
     def _end_cancelled(self, sequence: Sequence) -> Token:

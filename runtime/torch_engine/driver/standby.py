@@ -13,7 +13,10 @@ class Standby:
     """At most so many topologies, and only where nobody needs their memory."""
 
     def __init__(self, workers: Workers, model: ModelSpec, cluster: Cluster, most: int) -> None:
-        self._workers, self._model, self._cluster, self._most = workers, model, cluster, most
+        self._workers = workers
+        self._model = model
+        self._cluster = cluster
+        self._most = most
         self._rank_sets: list[Ranks] = []
 
     @property

@@ -61,7 +61,10 @@ class CrossingPart(ABC):
 
     def __init__(self, host: Station, place: str, toward: str) -> None:
         """``place`` is the name of its host, ``toward`` an address of the other side's."""
-        self._station, self.target, self._place, self._toward = host, host.active, place, toward
+        self._station = host
+        self.target = host.active
+        self._place = place
+        self._toward = toward
         self._carrier: Carrier | None = None
         self._is_over = False
 

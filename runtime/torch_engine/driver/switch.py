@@ -39,7 +39,8 @@ class Switch(Syncing):
 
     def __init__(self, host: Host, capacity: Capacity, target: Ranks) -> None:
         super().__init__(host, target.topology)
-        self._capacity, self._target = capacity, target
+        self._capacity = capacity
+        self._target = target
         self._is_back = target.is_loaded
         self._committed = False
         self._ended = False
@@ -69,7 +70,8 @@ class Switch(Syncing):
 
     async def lag(self) -> Lag:
         """Copy one slice of what the target lacks, then tell what is left."""
-        upcoming, began_s = self._upcoming(), time.monotonic()
+        upcoming = self._upcoming()
+        began_s = time.monotonic()
         slots, copying_s = await self._copy(self._sync.order(self._pace.slots, upcoming))
         pause_s = self._pace.copied(slots, copying_s, time.monotonic() - began_s)
         if self._host.num_running:
@@ -97,7 +99,8 @@ class Switch(Syncing):
                 self._go_on()
                 raise
             patched_s = time.perf_counter()
-            self._committed, self.is_closing = True, False
+            self._committed = True
+            self.is_closing = False
             moved = self._host.commit(self._target, epoch)
             committed_s = time.perf_counter()
             first_step = self._host.resume()
@@ -180,7 +183,8 @@ class Switch(Syncing):
 
         What came since the lag was measured need not wait for the fence, nor the first step.
         """
-        slots, upcoming = max(self._pace.slots, 1), self._upcoming()
+        slots = max(self._pace.slots, 1)
+        upcoming = self._upcoming()
         for _ in range(0, self._sync.lag(upcoming), slots):
             await self._copy(self._sync.order(slots, upcoming))
         if self._parts.settings.check_copies:
@@ -269,7 +273,9 @@ class StreamingSwitch(Switch):
         """Nothing is copied while requests run."""
 
     async def _copy_rest(self) -> None:
-        runs, way, moved = self._sync.order(), (self._source, self._target), list[LayerRange]()
+        runs = self._sync.order()
+        way = (self._source, self._target)
+        moved = list[LayerRange]()
         try:
             for step in self._plan.steps:
                 await self._bring(step, runs, way)
@@ -310,7 +316,8 @@ class StreamingSwitch(Switch):
         old, new = way
         boxes: dict[int, list[Transfer]] = {}
         for box in transfer(old.topology, new.topology, self._parts.model):
-            first, last = max(box.layers[0], layers.start), min(box.layers[1], layers.end)
+            first = max(box.layers[0], layers.start)
+            last = min(box.layers[1], layers.end)
             if first < last:
                 part = Transfer(box.target, box.source, (first, last), box.heads)
                 boxes.setdefault(box.target, []).append(part)

@@ -23,7 +23,9 @@ class Syncing:
     """The copy of what the active topology holds, for a target."""
 
     def __init__(self, host: Host, target: Topology) -> None:
-        self._host, self._parts, self._source = host, host.parts, host.active
+        self._host = host
+        self._parts = host.parts
+        self._source = host.active
         self._sync = PatchSync(self._parts.pool, self._parts.settings.block_size)
         self._boxes: dict[int, list[Transfer]] = {}
         for box in transfer(self._source.topology, target, self._parts.model):

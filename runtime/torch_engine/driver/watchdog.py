@@ -13,7 +13,8 @@ from runtime.process.messages import Beat, Fatal
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.workers import Ranks
 
-STEPS, FORGETS = 5.0, 0.99
+STEPS = 5.0
+FORGETS = 0.99
 """A step may take as many times the slowest one, which is forgotten slowly."""
 
 
@@ -38,8 +39,11 @@ class Watchdog:
         send: Callable[[Beat], None],
     ) -> None:
         """``steps`` are those in flight, ``coming_up`` topologies that do not serve yet or are about to."""
-        self._host, self._steps, self._coming_up = host, steps, coming_up
-        self._lose_incoming, self._send = lose_incoming, send
+        self._host = host
+        self._steps = steps
+        self._coming_up = coming_up
+        self._lose_incoming = lose_incoming
+        self._send = send
         self._probes: dict[int, _Probe] = {}
         self._stepped_s = self._slowest_s = self._beat_s = 0.0
         self._clock = AwakeClock(self._turn)
@@ -73,7 +77,8 @@ class Watchdog:
         return probe is not None
 
     def _turn(self) -> None:
-        host, settings = self._host, self._host.parts.settings
+        host = self._host
+        settings = self._host.parts.settings
         least_s = STEPS * self._slowest_s
         stalled_s = self.now_s - self._stepped_s if self._steps else 0.0
         if stalled_s > max(settings.lost_after_s, least_s):
@@ -92,7 +97,8 @@ class Watchdog:
             self._send(Beat(stalled_s))
 
     def _give_up(self, probe: _Probe) -> None:
-        host, hung = self._host, set(probe.ranks.hung(self._host.parts.workers))
+        host = self._host
+        hung = set(probe.ranks.hung(self._host.parts.workers))
         lost = SwitchError(Reason.RANK_LOST, self._no_progress(probe.ranks, self.now_s - probe.since_s))
         self._lose_incoming(probe.ranks, lost)  # ranks that wait for the hung one go on
         if not probe.done.done():

@@ -75,8 +75,10 @@ class Workers:
         ``on_event`` gets what is no answer to an order, ``on_lost`` the device of a worker that is gone, and
         how.
         """
-        self._launcher, self._config = launcher, config
-        self._on_event, self._on_lost = on_event, on_lost
+        self._launcher = launcher
+        self._config = config
+        self._on_event = on_event
+        self._on_lost = on_lost
         self._workers: dict[int, _Worker] = {}
         self._closing = defaultdict[int, asyncio.Lock](asyncio.Lock)
         self._now_s = 0.0
@@ -277,7 +279,8 @@ class Workers:
 
     def lose(self, device: int, how: str) -> None:
         """A worker died, or hangs and is ended: whoever waits for it hears of it."""
-        worker, lost = self._reap(device), WorkerLostError(device, how)
+        worker = self._reap(device)
+        lost = WorkerLostError(device, how)
         worker.calls.fail(lost)
         if not worker.greeting.done():
             worker.greeting.set_exception(lost)
@@ -294,7 +297,9 @@ class Ranks:
     """One topology on the workers. ``generation`` names it to the workers."""
 
     def __init__(self, generation: int, topology: Topology, model: ModelSpec, settings: EngineSettings) -> None:
-        self.generation, self.topology, self._model = generation, topology, model
+        self.generation = generation
+        self.topology = topology
+        self._model = model
         self._tp_sizes = tuple(stage.tp_size for stage in topology.stages)
         self._load_after_s = settings.load_after_s
         widest = max(-(-model.vocab_size // stage.tp_size) for stage in topology.stages)
@@ -398,7 +403,8 @@ class Ranks:
 
     def probe(self, batch_id: int, scratch_block: int, decodes: int, prompts: int) -> messages.Run:
         """A step of so many decodes, and prompts of two tokens, that touches no sequence's KV."""
-        spans, wish = (Span(0, 1, (scratch_block,)),) * decodes, SamplingTask(SamplingParams(max_tokens=1), 0)
+        spans = (Span(0, 1, (scratch_block,)),) * decodes
+        wish = SamplingTask(SamplingParams(max_tokens=1), 0)
         spans += (Span(0, 2, (scratch_block,) * 2),) * prompts  # blocks may be of one token
         tokens = [0] * (decodes + 2 * prompts)
         return messages.Run(self.generation, batch_id, tokens, spans, list(range(decodes)), [wish] * decodes)
@@ -448,7 +454,8 @@ def load_failed(device: int, detail: str) -> SwitchError:
     """What a worker that cannot take its role means for the switch."""
     error = SwitchError(Reason.LOAD_FAILED, f"device {device} could not take its role: {detail}")
     if names_device(detail):  # else the checkpoint may be to blame, or too little memory
-        error.device, error.is_broken = device, True
+        error.device = device
+        error.is_broken = True
     return error
 
 
@@ -464,8 +471,10 @@ def worker_config(
     gpus = backends.is_on_gpus(config.topology)
     blocks = shape.num_blocks, shape.block_size
     kv = (shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack)
-    precision, place = backends.precision_of(config.topology), "gpu" if gpus else "cpu"
-    checkpoint, first = config.checkpoint, config.first_device
+    precision = backends.precision_of(config.topology)
+    place = "gpu" if gpus else "cpu"
+    checkpoint = config.checkpoint
+    first = config.first_device
     address = LOCAL if config.settings.rank_transport == "torch_distributed" else None
     return messages.WorkerConfig(
         checkpoint, kv, precision, scratch, 0, place, gpus, reader, address, first_device=first

@@ -35,7 +35,8 @@ class Decodes:
         self, spans: Sequence[Span], block_size: int, kv_heads: int, is_hole: NDArray[np.bool_] | None = None
     ) -> None:
         """``spans`` have one token each; blocks that ``is_hole`` marks are not read over (see ``KvStore``)."""
-        self._count, self._kv_heads = len(spans), kv_heads
+        self._count = len(spans)
+        self._kv_heads = kv_heads
         last = np.array([span.start for span in spans])
         used = last // block_size + 1
         ids = [span.table[:number] for span, number in zip(spans, used.tolist(), strict=True)]
@@ -45,7 +46,8 @@ class Decodes:
             *(stop - start for start, stop in self._stretches for _ in range(kv_heads)),
             *(len(chunk) * kv_heads for chunk in self._gathered),
         ]
-        ends, heads = np.cumsum(used), np.arange(kv_heads)[:, None]
+        ends = np.cumsum(used)
+        heads = np.arange(kv_heads)[:, None]
         owners = np.zeros(sum(self._sizes), dtype=np.int64)  # where nobody owns a row nobody looks at it
         owners[rows] = heads * len(spans) + np.repeat(np.arange(len(spans)), used)
         self._owners = torch.from_numpy(owners)
@@ -99,9 +101,12 @@ def _reading(
 
     A block that several sequences have comes several times, and is read as often.
     """
-    order, heads = _order(blocks), np.arange(kv_heads)[:, None]
+    order = _order(blocks)
+    heads = np.arange(kv_heads)[:, None]
     rows = np.empty((kv_heads, len(blocks)), dtype=np.int64)
-    stretches, loose, row = [], [], 0
+    stretches = []
+    loose = []
+    row = 0
     ascending = blocks[order]
     steps = np.diff(ascending)
     is_apart = (steps > GAP) | (steps <= 0)
@@ -109,7 +114,8 @@ def _reading(
         upto = np.cumsum(is_hole)
         is_apart |= upto[ascending[1:] - 1] > upto[ascending[:-1]]
     for members in np.split(order, np.flatnonzero(is_apart) + 1):
-        start, stop = int(blocks[members[0]]), int(blocks[members[-1]]) + 1
+        start = int(blocks[members[0]])
+        stop = int(blocks[members[-1]]) + 1
         if len(members) < max(_SHORT, (stop - start) // 2):
             loose.append(members)
             continue
@@ -161,7 +167,8 @@ class Attention:
     def __init__(
         self, cache: torch.Tensor, heads: slice, spans: Sequence[Span], is_hole: NDArray[np.bool_] | None = None
     ) -> None:
-        self._cache, self._heads = cache, heads
+        self._cache = cache
+        self._heads = heads
         self._stack, self._block_size = cache.shape[4:6]
         counts = np.array([span.count for span in spans])
         firsts = np.cumsum(counts) - counts

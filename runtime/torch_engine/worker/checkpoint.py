@@ -121,7 +121,9 @@ class Checkpoint:
 
 def expected_tensors(spec: ModelSpec) -> Iterator[tuple[str, list[int]]]:
     """Names and shapes of the tensors a model is made of."""
-    hidden, mlp, dim = spec.hidden_size, spec.intermediate_size, spec.head_dim
+    hidden = spec.hidden_size
+    mlp = spec.intermediate_size
+    dim = spec.head_dim
     yield "model.embed_tokens.weight", [spec.vocab_size, hidden]
     yield "model.norm.weight", [hidden]
     if not spec.tie_word_embeddings:

@@ -23,7 +23,8 @@ class ChunkedAttention:
     """One step over a store, of which this rank has ``heads``; computes what ``Attention`` does."""
 
     def __init__(self, store: ChunkedStore, heads: slice, spans: Sequence[Span]) -> None:
-        self._store, self._heads = store, heads
+        self._store = store
+        self._heads = heads
         counts = np.array([span.count for span in spans])
         firsts = np.cumsum(counts) - counts
         starts = np.array([span.start for span in spans])
@@ -41,7 +42,8 @@ class ChunkedAttention:
         """See the protocol."""
         from runtime.kv import kernels
 
-        shape, (tokens, kv_heads, dim) = self._store.shape, k.shape
+        shape = self._store.shape
+        (tokens, kv_heads, dim) = k.shape
         stack, within = divmod(layer, shape.stack)
         chunks = self._store.table[stack, self._heads]
         width = max(_LEAST, _power_of_two(dim))

@@ -31,7 +31,8 @@ def open_store(address: str) -> c10d.TCPStore:
     It serves from a thread, so only a worker may have one.
     """
     listening = socket.create_server((address, 0))
-    port, fd = listening.getsockname()[1], listening.detach()
+    port = listening.getsockname()[1]
+    fd = listening.detach()
     return c10d.TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
 
 
@@ -52,8 +53,11 @@ class DistributedRanks(msgspec.Struct, frozen=True, tag=True):
         Raises:
             GroupAborted: they are not there in time, or one is gone.
         """
-        position, place = Position(self.tp_sizes, stage, rank), (address, device)
-        group, hop, every = SOLO.group, SOLO.hop, range(sum(self.tp_sizes))
+        position = Position(self.tp_sizes, stage, rank)
+        place = (address, device)
+        group = SOLO.group
+        hop = SOLO.hop
+        every = range(sum(self.tp_sizes))
         with _heard():
             store = c10d.TCPStore(self.host, self.port, wait_for_workers=False, timeout=self._patience)
             if len(position.peers) > 1:
@@ -123,8 +127,10 @@ class DistributedHop:
     """``Hop`` in a process group of the whole topology."""
 
     def __init__(self, ranks: ProcessGroup, position: Position, device: torch.device) -> None:
-        self.ranks, self._device = ranks, device
-        self._source, self._receivers = position.source, position.receivers
+        self.ranks = ranks
+        self._device = device
+        self._source = position.source
+        self._receivers = position.receivers
         self._sent = deque[list[Any]]()
 
     def send(self, hidden: torch.Tensor) -> None:

@@ -183,7 +183,8 @@ class _Member:
     """One rank's view of the memory."""
 
     def __init__(self, memory: SharedRanks, position: Position) -> None:
-        self.position, self._num_ranks = position, memory.shape.ranks
+        self.position = position
+        self._num_ranks = memory.shape.ranks
         with Path(memory.path).open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), memory.shape.total_bytes)
         self.flags = memoryview(self._map).cast("q")
@@ -204,8 +205,11 @@ class _Member:
 
         Leave when the group is called off or its driver gone.
         """
-        turns, flags, own = 0, self.flags, self._own
-        state, flags[own] = flags[own], _WAITS
+        turns = 0
+        flags = self.flags
+        own = self._own
+        state = flags[own]
+        flags[own] = _WAITS
         while flags[word] < value:
             turns += 1
             if flags[0] or (turns % 1000 == 0 and os.getppid() != self._parent):
@@ -221,8 +225,10 @@ class SharedGroup:
     """``Group`` in shared memory."""
 
     def __init__(self, member: _Member) -> None:
-        self._member, self._slots = member, member.slots
-        self._me, self._peers = member.position.me, member.position.peers
+        self._member = member
+        self._slots = member.slots
+        self._me = member.position.me
+        self._peers = member.position.peers
         self._reduced = 0
 
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
@@ -248,7 +254,9 @@ class SharedGroup:
         after reading message n.
         """
         self._reduced += 1
-        member, parity, count = self._member, self._reduced % 2, part.numel()
+        member = self._member
+        parity = self._reduced % 2
+        count = part.numel()
         self._slots[self._me, parity, :count].copy_(part.reshape(-1))
         member.flags[member.line(0, self._me)] = self._reduced
         for peer in self._peers:
@@ -260,8 +268,11 @@ class SharedHop:
     """``Hop`` in shared memory."""
 
     def __init__(self, member: _Member) -> None:
-        self._member, self._slots, self._me = member, member.slots, member.position.me
-        self._source, self._receivers = member.position.source, member.position.receivers
+        self._member = member
+        self._slots = member.slots
+        self._me = member.position.me
+        self._source = member.position.source
+        self._receivers = member.position.receivers
         self._sent = self._received = 0
 
     def send(self, hidden: torch.Tensor) -> None:
@@ -277,7 +288,8 @@ class SharedHop:
         """See the protocol."""
         assert self._source is not None, "the first stage receives nothing"
         self._received += 1
-        member, count = self._member, shape[0] * shape[1]
+        member = self._member
+        count = shape[0] * shape[1]
         member.wait(member.line(1, self._source), self._received)
         hidden = self._slots[self._source, 2 + self._received % 2, :count].view(shape).to(dtype, copy=True)
         member.flags[member.line(2, self._me)] = self._received

@@ -37,7 +37,8 @@ from runtime.torch_engine.worker.sampler import sample
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3  # malloc.h
 _KEPT_BYTES = 256 << 20
 """Freed memory that a worker keeps: else each step faults its temporaries in anew, a quarter of its time at 200 sequences."""
 _LARGEST_KEPT_BYTES = 32 << 20
@@ -48,7 +49,8 @@ _WARM_UP_ON_GPU = (*_WARM_UP, *((2,) * (1 << power) for power in range(1, 9)))
 """A matrix product has kernels by the number of tokens: one that is loaded in a step holds it up for 20 ms and more."""
 _NICENESS = 10
 """Of threads that work beside the loop: steps of what runs come first."""
-_SLICE_S, _SLICE_SHARE = 0.003, 0.2
+_SLICE_S = 0.003
+_SLICE_SHARE = 0.2
 """How long, and how much of the last step, a device may keep one waiting to gain memory, give it back or have a peer's."""
 _BESIDE_SLICE_S = 0.05
 """How long memory is gained or given back before it is asked whether to go on, where no step waits for it."""
@@ -107,7 +109,9 @@ class Worker:
         Raises:
             EngineStartError: there is no such device here.
         """
-        self._channel, self._config, self._shape = channel, config, config.shape
+        self._channel = channel
+        self._config = config
+        self._shape = config.shape
         self._weights: Weights | None = None
         self._place = PLACES[config.place](config.index - config.first_device, self._shape)
         self._store = self._place.store
@@ -268,7 +272,8 @@ class Worker:
             self._channel.send(outcome)
 
     def _exchange(self, order: messages.Exchange) -> None:
-        old, new = self._roles.get(order.sheds), self._roles.get(order.takes)
+        old = self._roles.get(order.sheds)
+        new = self._roles.get(order.takes)
         stays = old and new and old.spec.share == new.spec.share
         if new and stays:
             new.shard.take(order.layers)  # what the old role still holds is not loaded again

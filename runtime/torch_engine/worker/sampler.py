@@ -106,7 +106,9 @@ def _of(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:
 
 def _rows_by_way(wishes: list[SamplingTask]) -> tuple[list[int], list[int], list[int]]:
     """Rows that take the most probable token, that draw from all tokens, and that draw from the best ones."""
-    greedy, whole, filtered = list[int](), list[int](), list[int]()
+    greedy = list[int]()
+    whole = list[int]()
+    filtered = list[int]()
     for row, wish in enumerate(wishes):
         if wish.params.temperature == 0:
             greedy.append(row)
@@ -153,7 +155,8 @@ def _draw_best(
 
     ``values`` and ``ids`` ``[rows, best]`` come best first, ``masses`` are of all tokens.
     """
-    device, count = values.device, values.shape[-1]
+    device = values.device
+    count = values.shape[-1]
     top_ks = _column([wish.params.top_k or count for wish in wishes], device)
     values = torch.where(torch.arange(count, device=device) < top_ks, values, 0)
     upto = values.cumsum(dim=-1, dtype=torch.float64)

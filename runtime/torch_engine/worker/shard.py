@@ -43,7 +43,9 @@ class Shard:
     def __init__(self, weights: Weights, spec: ShardSpec, layers: LayerRange) -> None:
         """Take the weights of ``layers``; it computes once it has all of its own."""
         self._weights = weights
-        self._model, self._spec, self._dtype = weights.checkpoint.spec, spec, weights.dtype
+        self._model = weights.checkpoint.spec
+        self._spec = spec
+        self._dtype = weights.dtype
         self._eps = weights.checkpoint.norm_eps
         self._num_q = self._model.num_heads // spec.tp_size
         self._num_kv = self._model.num_kv_heads // spec.tp_size
@@ -69,7 +71,8 @@ class Shard:
 
         The embedding comes with the first layer, the head with the last.
         """
-        spec, weights = self._spec, self._weights
+        spec = self._spec
+        weights = self._weights
         own = [layer for layer in layers if layer in spec.layers]
         held = self._layers | {layer: weights.layer(layer, spec.share) for layer in own}
         self._layers = dict(sorted(held.items()))
@@ -97,7 +100,8 @@ class Shard:
         """
         if not self.is_complete:
             raise IncompleteRoleError(f"layers {self._spec.layers}: weights of {[*self._layers]} are there")
-        group, hop = ranks.group, ranks.hop
+        group = ranks.group
+        hop = ranks.hop
         if self._embedding is not None:
             hidden = F.embedding(tokens, self._embedding)
         else:

@@ -106,7 +106,8 @@ class Weights:
         return self._take(("head", share), lambda: Linear(self._put(_load_head(self.checkpoint, share))))
 
     def _load_layer(self, layer: int, share: LayerShare) -> LayerWeights:
-        model, prefix = self.checkpoint.spec, f"model.layers.{layer}."
+        model = self.checkpoint.spec
+        prefix = f"model.layers.{layer}."
         q_rows = share.of(model.num_heads * model.head_dim)
         kv_rows = share.of(model.num_kv_heads * model.head_dim)
         mlp = share.of(model.intermediate_size)
@@ -152,7 +153,8 @@ def _rope_table(checkpoint: Checkpoint) -> tuple[torch.Tensor, torch.Tensor]:
     """
     inverse = checkpoint.rope.inverse_frequencies(checkpoint.spec.head_dim)
     angles = torch.outer(torch.arange(checkpoint.spec.max_position_embeddings).float(), inverse)
-    cos, sin = angles.cos(), angles.sin()
+    cos = angles.cos()
+    sin = angles.sin()
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 

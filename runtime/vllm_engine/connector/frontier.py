@@ -171,7 +171,8 @@ class TargetFrontier:
     def offer(self, request_id: str, staged: int, slots: Iterable[int]) -> None:
         """Positions before ``staged`` are in these slots."""
         inflow = self._inflows.setdefault(request_id, _Inflow())
-        inflow.staged, inflow.slots = staged, tuple(slots)
+        inflow.staged = staged
+        inflow.slots = tuple(slots)
 
     def admit(self, request_id: str, blocks: Iterable[int], present: int) -> None:
         """The request has these blocks.

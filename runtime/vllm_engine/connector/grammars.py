@@ -22,7 +22,8 @@ class Grammars:
     """
 
     def __init__(self, checkpoint: Path, vocab_size: int) -> None:
-        self._checkpoint, self._vocab_size = checkpoint, vocab_size
+        self._checkpoint = checkpoint
+        self._vocab_size = vocab_size
         # one thread: grammars are compiled beside the steps, one after the other
         self._compiler = ThreadPoolExecutor(1, "grammars")
 
@@ -32,7 +33,8 @@ class Grammars:
 
     def install(self, manager: Any) -> None:
         """Answer for vLLM's structured output manager."""
-        manager.backend, manager.grammar_init = self, self.begin
+        manager.backend = self
+        manager.grammar_init = self.begin
 
     def begin(self, request: Any) -> None:
         """In place of ``StructuredOutputManager.grammar_init``.
@@ -61,7 +63,8 @@ class RequestGrammar:
     """
 
     def __init__(self, matcher: Matcher, request: Any) -> None:
-        self._matcher, self._request = matcher, request
+        self._matcher = matcher
+        self._request = request
         self._num_matched = 0
 
     @property

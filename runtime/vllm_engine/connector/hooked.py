@@ -106,7 +106,8 @@ class KvConnector(base.KVConnectorBase_V1):  # type: ignore[misc]
 
     def build_connector_worker_meta(self) -> StepAck | None:
         """Acknowledge the step's order."""
-        ack, self._ack = self._ack, None
+        ack = self._ack
+        self._ack = None
         return StepAck(ack) if ack else None
 
     @property
@@ -178,7 +179,8 @@ def _describe(
         kinds = ", ".join(type(group.kv_cache_spec).__name__ for group in groups)
         raise UnsupportedModelError(f"only one group of full attention layers can travel, not {kinds}")
     spec = groups[0].kv_cache_spec
-    parallel, model = vllm_config.parallel_config, vllm_config.model_config
+    parallel = vllm_config.parallel_config
+    model = vllm_config.model_config
     total = model.get_total_num_kv_heads()
     heads, is_writer = heads_of(get_tensor_model_parallel_rank(), parallel.tensor_parallel_size, total)
     caches = {extract_layer_index(name): cache for name, cache in kv_caches.items()}

@@ -138,7 +138,8 @@ class SchedulerSide:
         parked = self.parked[name]
         assert self._target is not None, "attach_target comes first"
         self._budget = step_blocks
-        parked.is_released, parked.computed = True, extent.num_computed
+        parked.is_released = True
+        parked.computed = extent.num_computed
         if extent.staged == extent.num_computed:
             self._target.offer(name, extent.staged, extent.slots)
         if parked.holds_blocks:
@@ -251,7 +252,9 @@ class SchedulerSide:
 
     def _attach(self, staging: StagingHandle, step_blocks: int) -> None:
         self.detach()
-        self._staging, self._budget, self.copied_bytes = staging, step_blocks, 0
+        self._staging = staging
+        self._budget = step_blocks
+        self.copied_bytes = 0
 
     def _aim(self, names: tuple[str, ...], step_blocks: int, enough: Callable[[int, int], int]) -> None:
         """Drop other requests, and copy for those that lack positions in staging memory.
@@ -264,7 +267,8 @@ class SchedulerSide:
         goals = {}
         for name in names:
             if request := self.requests.get(name):
-                computed, staged = request.num_computed_tokens, self._source.staged(name)
+                computed = request.num_computed_tokens
+                staged = self._source.staged(name)
                 is_there = staged >= enough(computed, self._staging.geometry.block_size)
                 goals[name] = staged if is_there else computed
         self._source.aim(goals)

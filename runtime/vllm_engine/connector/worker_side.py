@@ -41,7 +41,8 @@ class Ack:
 
     def plus(self, other: "Ack") -> "Ack":
         """This one and another rank's."""
-        stored, loaded = self.stored_bytes + other.stored_bytes, self.loaded_bytes + other.loaded_bytes
+        stored = self.stored_bytes + other.stored_bytes
+        loaded = self.loaded_bytes + other.loaded_bytes
         return replace(self, stored_bytes=stored, loaded_bytes=loaded)
 
 

@@ -34,7 +34,8 @@ from runtime.vllm_engine.driver.loop import VllmDriver
 from runtime.vllm_engine.launch import INSTALL
 from runtime.vllm_engine.messages import Preparation, ToDriver, VllmDriverConfig, VllmStarted
 
-STEPS, FORGETS = 5.0, 0.99
+STEPS = 5.0
+FORGETS = 0.99
 """A step may take as many times the slowest one, which is forgotten slowly."""
 
 
@@ -45,7 +46,9 @@ class Pulse:
         """``end`` ends this process, once the service knows why."""
         self.driver: VllmDriver | None = None
         """Whose steps are watched, once it serves."""
-        self._channel, self._lost_after_s, self._end = channel, lost_after_s, end
+        self._channel = channel
+        self._lost_after_s = lost_after_s
+        self._end = end
         self._turns = 0
         self._stalled_s = self._slowest_s = 0.0
 
@@ -156,7 +159,8 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
     given: dict[str, Any] = dict(config.options)
     given["kv_transfer_config"] = transfer
     given["worker_extension_cls"] = "runtime.vllm_engine.connector.hooks.WorkerExtension"
-    arguments, usage = EngineArgs(**given), UsageContext.ENGINE_CONTEXT
+    arguments = EngineArgs(**given)
+    usage = UsageContext.ENGINE_CONTEXT
     vllm_config = arguments.create_engine_config(usage)
     _fork_workers()
     llm = LLMEngine.from_vllm_config(vllm_config, usage, disable_log_stats=arguments.disable_log_stats)
@@ -224,7 +228,8 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     # a worker that kept it would keep the service from seeing the end of this process
     os.register_at_fork(after_in_child=connection.close)
-    channel, inbox = BlockingChannel(connection, ToDriver), queue.SimpleQueue[Any]()
+    channel = BlockingChannel(connection, ToDriver)
+    inbox = queue.SimpleQueue[Any]()
     threading.Thread(target=_listen, args=(channel, inbox, Path(sys.argv[2])), daemon=True).start()
     preparation: Preparation = inbox.get()
     pulse = Pulse(channel, preparation.lost_after_s, leave)

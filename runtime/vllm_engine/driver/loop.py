@@ -51,7 +51,9 @@ class VllmDriver:
 
     def __init__(self, llm: Any, channel: BlockingChannel, pids: tuple[int, ...] = ()) -> None:
         """``pids`` are those of the workers, by rank."""
-        self.pids, self.turns, self.is_idle = pids, 0, True
+        self.pids = pids
+        self.turns = 0
+        self.is_idle = True
         self._llm = llm
         self._core = llm.engine_core.engine_core
         self._scheduler = self._core.scheduler
@@ -149,7 +151,8 @@ class VllmDriver:
         while self._connector.is_busy:
             self._step()
         patch_s = time.monotonic() - drained_s
-        extents, copied = self._connector.extents(), self._connector.copied_bytes
+        extents = self._connector.extents()
+        copied = self._connector.copied_bytes
         return messages.SourceState(extents, copied, self._connector.free_slots, patch_s, self._generators())
 
     def _resume(self, moved: tuple[str, ...]) -> None:
@@ -196,7 +199,8 @@ class VllmDriver:
 
     def _take_all_over(self, releases: list[messages.ReleaseRequest], news: messages.News) -> messages.TargetReleased:
         """The cut: these requests go on here. Answers when their KV is here and the first step is done."""
-        started_s, copied_bytes = time.monotonic(), self._connector.copied_bytes
+        started_s = time.monotonic()
+        copied_bytes = self._connector.copied_bytes
         self._hear(news)
         for release in releases:
             if release.extent is None:
@@ -208,7 +212,8 @@ class VllmDriver:
             if release.generator:
                 self._connector.generators[release.request_id] = release.generator
             live = self._live[release.request_id]
-            live.epoch, live.next_index = release.epoch, release.index
+            live.epoch = release.epoch
+            live.next_index = release.index
         while self._connector.is_busy:
             self._step()
         loaded_s = time.monotonic()
@@ -268,7 +273,8 @@ class VllmDriver:
 
     def _tokens(self, output: Any) -> list[Token]:
         """The new tokens of one request, booked."""
-        live, completion = self._live.get(output.request_id), output.outputs[0]
+        live = self._live.get(output.request_id)
+        completion = output.outputs[0]
         if live is None:
             return []
         tokens = []
@@ -283,7 +289,8 @@ class VllmDriver:
         return tokens
 
     def _add(self, parking: messages.Parking) -> None:
-        request, emitted = parking.request, parking.emitted
+        request = parking.request
+        emitted = parking.emitted
         wanted = core_request(request, request.prompt, request.sampling.max_tokens)
         self._llm.add_request(request.request_id, wanted, wanted.sampling_params)
         self._live[request.request_id] = _Live(request, request.epoch, len(emitted))
@@ -311,7 +318,8 @@ class VllmDriver:
 
     def _take_over(self, release: messages.ReleaseRequest) -> None:
         """A followed request gets its last input, and what it samples is heard from now on."""
-        name, followed = release.request_id, self._followed.pop(release.request_id)
+        name = release.request_id
+        followed = self._followed.pop(release.request_id)
         self._compute((name,))
         request = followed.request
         if self._is_computing(name) or request.sampling.has_memory:
@@ -322,7 +330,8 @@ class VllmDriver:
             return
         remaining = request.sampling.max_tokens - release.index
         wanted = core_request(request, tuple(followed.tokens[followed.given :]), remaining)
-        wanted.resumable, wanted.external_req_id = True, name
+        wanted.resumable = True
+        wanted.external_req_id = name
         self._llm.output_processor.add_request(wanted, None)
         self._live[name] = _Live(request, request.epoch)
         self._llm.engine_core.add_request(wanted)
@@ -344,7 +353,8 @@ class VllmDriver:
 
     def _begin_again(self, name: str) -> None:
         """A parked request computes its KV anew."""
-        request, tokens = self._live[name].request, tuple(self._connector.requests[name].all_token_ids)
+        request = self._live[name].request
+        tokens = tuple(self._connector.requests[name].all_token_ids)
         self._forget(name)
         self._add(messages.Parking(request, tokens[len(request.prompt) :]))
 
