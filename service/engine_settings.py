@@ -119,26 +119,27 @@ def refuse_start(
     path: tuple[Key, ...],
     engine: EngineChoice,
     start: Topology,
-    place: tuple[ModelSpec, Cluster],
+    model: ModelSpec,
+    cluster: Cluster,
 ) -> None:
     """Refuse settings of the built-in engine with which the topology it starts in cannot run.
 
     Raises:
         DeploymentError: slabs of several layers that a stage would divide, or more KV blocks than fit.
     """
-    if wrong := start_blocker(engine, start, place):
+    if wrong := start_blocker(engine, start, model, cluster):
         key, why = wrong
         raise source.error((*_place(source, path, "torch"), key), why)
 
 
-def start_blocker(engine: EngineChoice, start: Topology, place: tuple[ModelSpec, Cluster]) -> tuple[str, str] | None:
+def start_blocker(engine: EngineChoice, start: Topology, model: ModelSpec, cluster: Cluster) -> tuple[str, str] | None:
     """The setting of the built-in engine with which a topology cannot run, and why; None where it can."""
     if wrong := unfit_stages(engine, start):
         return "layers_per_slab", f"as the model starts, {wrong}"
     if engine.name != "torch":
         return None
     settings = engine.torch
-    fits = blocks(start, *place, settings.block_size)
+    fits = blocks(start, model, cluster, settings.block_size)
     if settings.num_blocks is None or settings.num_blocks <= fits:
         return None
     message = f"{settings.num_blocks} blocks of {settings.block_size} tokens do not fit {start}: it holds {fits}"

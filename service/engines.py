@@ -31,19 +31,22 @@ async def start(model: ServedModel, topology: Topology, launchers: "Launchers | 
     ``launchers`` of all hosts, where there are several.
     """
     folder = model.to_serve()
-    place = folder.resolve() if launchers else folder, topology, model.cluster
+    if launchers:
+        folder = folder.resolve()
     if model.engine.name == "vllm":
         from runtime.vllm_engine.engine import VllmEngine
 
         named = {"served_model_name": model.name, **model.engine.vllm.options}
         return await VllmEngine.start(
-            *place,
+            folder,
+            topology,
+            model.cluster,
             replace(model.engine.vllm, options=named, visible=visible_gpus()),
             launchers=launchers,
         )
     from runtime.torch_engine.engine import TorchEngine
 
-    return await TorchEngine.start(*place, model.engine.torch, launchers=launchers)
+    return await TorchEngine.start(folder, topology, model.cluster, model.engine.torch, launchers=launchers)
 
 
 def first(model: ServedModel) -> Topology:

@@ -198,7 +198,14 @@ class FromFile:
         place = self._placed(model)
         made = self._do(
             usecases.plan,
-            *(intent, self._deployment, model, place.situation, place.profiles, request, intent_id, moments),
+            intent,
+            self._deployment,
+            model,
+            place.situation,
+            place.profiles,
+            request,
+            intent_id,
+            moments,
         )
         return docs.PlanDocument.model_validate(made)
 
@@ -265,8 +272,15 @@ class FromFile:
         """A closer look at a plan: at its model, with what is known of its devices and its engine."""
         model = self._deployment.model(plan.model)
         engine = self._situation(model).capabilities
-        facts = plan, self._deployment.limits, model, dict(self._profiles(model)), engine
-        return self._do(look, *facts, once=(look, plan.id, engine))
+        return self._do(
+            look,
+            plan,
+            self._deployment.limits,
+            model,
+            dict(self._profiles(model)),
+            engine,
+            once=(look, plan.id, engine),
+        )
 
     def _profiles(self, model: ServedModel) -> Mapping[str, Profile]:
         return load_profiles(self._deployment, model, read_settings().folder)

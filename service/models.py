@@ -224,7 +224,7 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
     except RuntimeFault as error:
         raise source.error((*path, key), str(error)) from error
     if start is not None:
-        refuse_start(source, path, engine, start, (spec, cluster))
+        refuse_start(source, path, engine, start, model=spec, cluster=cluster)
     return ServedModel(
         where=source.where((*path, key)),
         spec=spec,

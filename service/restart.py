@@ -169,7 +169,7 @@ def _allowed(text: str, deployment: Deployment, model: ServedModel) -> Topology:
     problem = model.problem("always", deployment.limits, None, engines.capabilities(model))
     if why := load_free_blocker(topology, problem, weights_of(topology)):
         raise TopologyError(why)
-    if wrong := start_blocker(model.engine, topology, (model.spec, model.cluster)):
+    if wrong := start_blocker(model.engine, topology, model=model.spec, cluster=model.cluster):
         raise TopologyError(wrong[1])
     return topology
 
@@ -185,5 +185,12 @@ def _closed(operation: OperationDocument, store: Store) -> OperationDocument:
     if saved is None:
         return ended.failed(Code.SWITCH_ABORTED, words)
     plan, _ = saved
-    ways = plan.now.text if plan.now else "", plan.target.text
-    return ended.finished(CutoverReport(operation.id, *ways, Phase.DONE, Reason.ENGINE_LOST, words))
+    report = CutoverReport(
+        operation.id,
+        source=plan.now.text if plan.now else "",
+        target=plan.target.text,
+        phase=Phase.DONE,
+        reason=Reason.ENGINE_LOST,
+        detail=words,
+    )
+    return ended.finished(report)

@@ -65,9 +65,14 @@ class ServedOperator(FromFile):
 
     def amend_kept(self, intent_id: str, follow_up: docs.VersionedFollowUp) -> docs.VersionDocument:
         """As the protocol says."""
-        amend = partial(self._ask, intents.amend)
-        whose = self._deployment, self._llm, self._caller.name
-        kept = intents.IntentStorage(self._store, self._save_version, *whose, amend)
+        kept = intents.IntentStorage(
+            store=self._store,
+            save=self._save_version,
+            deployment=self._deployment,
+            llm=self._llm,
+            said_by=self._caller.name,
+            amend=partial(self._ask, intents.amend),
+        )
         return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:

@@ -235,10 +235,15 @@ class Serving:
         name = acts.caller.name
         operation_id = new_id("op")
         operation = docs.OperationDocument.planned(operation_id, plan, time.time(), applied_by=name, approved_by=name)
-        ways = lost, plan.target.text
-        operation = operation.advanced(Progress(operation_id, Phase.DONE, time.time())).finished(
-            CutoverReport(operation_id, *ways, Phase.DONE, Reason.ENGINE_LOST, why)
+        report = CutoverReport(
+            operation_id,
+            source=lost,
+            target=plan.target.text,
+            phase=Phase.DONE,
+            reason=Reason.ENGINE_LOST,
+            detail=why,
         )
+        operation = operation.advanced(Progress(operation_id, Phase.DONE, time.time())).finished(report)
 
         def keep() -> int:
             after: docs.Json = {"topology": plan.target.text, "operation": operation_id, "why": why}

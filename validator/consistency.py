@@ -474,8 +474,7 @@ def _too_many_devices(goals: Sequence[Goal], site: Site, words: MessageWords) ->
         for number, needed in asked_for(beside, site):
             if needed > interval(count).high:
                 first, second = sorted((n, number))
-                pair = (first, goals[first]), (second, goals[second])
-                yield words.clash("too_many_for_both", *pair, devices=needed)
+                yield words.clash("too_many_for_both", (first, goals[first]), (second, goals[second]), devices=needed)
 
 
 _RULES: Mapping[tuple[type[Goal], type[Goal]], Callable[[Any, Any], str | None]] = {

@@ -327,7 +327,7 @@ def _agrees(source: Source, token: TextToken, words: str) -> bool:
     place = token.start, token.end
     if not any(distance(other_place, place) <= _BESIDE for other_place in source.places(words)):
         return False
-    inside = fold(source.text[slice(*place)]).text
+    inside = fold(source.text[token.start : token.end]).text
     wanted = fold(words).text.strip()
     if wanted in inside:
         return True

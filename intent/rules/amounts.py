@@ -168,10 +168,11 @@ def quantities(tokens: Sequence[TextToken]) -> Rewrite | None:
         factor_unit = ("s", 60.0)
     if factor_unit is None:
         return joined(tokens[:1], Kind.QUANTITY, Quantity(number))
+    unit, factor = factor_unit
     each = kinds(tokens[used:], Kind.PER_USER) or (len(tokens) > used and tokens[used].value in {"each", "apiece"})
-    if factor_unit[0] == "tokens/s" and each:
-        return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(number, PER_USER, factor_unit[1]))
-    return joined(tokens[:used], Kind.QUANTITY, Quantity(number, *factor_unit))
+    if unit == "tokens/s" and each:
+        return joined(tokens[: used + 1], Kind.QUANTITY, Quantity(number, unit=PER_USER, factor=factor))
+    return joined(tokens[:used], Kind.QUANTITY, Quantity(number, unit=unit, factor=factor))
 
 
 def _money(tokens: Sequence[TextToken], leading: int, number: float) -> Rewrite:

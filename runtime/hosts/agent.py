@@ -154,9 +154,12 @@ class ServiceSession:
 
     def _launch(self, order: messages.Launch) -> None:
         program = Program(order.module, bytes, order.device, has_folder=order.has_folder)
-        heard = partial(self._relay, order.number), partial(self._ended, order.number)
         try:
-            process = self._agent.start(program, *heard)
+            process = self._agent.start(
+                program,
+                on_message=partial(self._relay, order.number),
+                on_end=partial(self._ended, order.number),
+            )
         except (OSError, EngineStartError) as error:
             why = f"no process can be started on host {self._agent.host}: {error}"
             self.channel.send(messages.Ended(order.number, why, ()))

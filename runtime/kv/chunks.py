@@ -157,10 +157,11 @@ class ChunkedStore:
         from runtime.kv import kernels
 
         num_heads = heads.stop - heads.start
-        box = stacks.start, heads.start, num_heads
+        _, all_heads, num_chunks = self._dims
         kernels.copy[len(parts), (stacks.stop - stacks.start) * num_heads](
-            self.table, source, parts, *box, *self._dims[1:], STACK=self.shape.stack, BLOCK_SIZE=self.shape.block_size,
-            CHUNK_BLOCKS=self.chunk_blocks, WORDS=self.shape.half_slot_bytes // 4, TILE=_TILE_WORDS,
+            self.table, source, parts, stacks.start, heads.start, num_heads, all_heads, num_chunks,
+            STACK=self.shape.stack, BLOCK_SIZE=self.shape.block_size, CHUNK_BLOCKS=self.chunk_blocks,
+            WORDS=self.shape.half_slot_bytes // 4, TILE=_TILE_WORDS,
         )  # fmt: skip
 
     def forget_peers(self, seconds: float) -> Slice:

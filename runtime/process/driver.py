@@ -41,7 +41,8 @@ class DriverProcess:
         self.is_prepared = False
         self._calls = Calls()
         self.process = launcher.start(program, self._hear, self._ended)
-        self._patience = stall_after_s, lost_after_s
+        self._stall_after_s = stall_after_s
+        self._lost_after_s = lost_after_s
         self.watch()
         self.send = self.process.send
         self.kill = self.process.kill
@@ -53,7 +54,7 @@ class DriverProcess:
 
     def watch(self) -> None:
         """Expect signs of life from now on."""
-        self.vigil = Vigil(*self._patience, self._hung)
+        self.vigil = Vigil(self._stall_after_s, self._lost_after_s, self._hung)
 
     async def call(self, command: Command) -> Any:
         """Ask the driver; the answer is of the command's type.

@@ -140,8 +140,12 @@ class CrossingShadow:
             await self._driver.call(messages.Begin())
         # what the order to leave took besides is mostly the way back of its answer, in which requests stand still
         patch_s = arrived_s - left_s - left.fence_s - left.drain_s
-        parts = left.drain_s, patch_s, committed_s - arrived_s, time.monotonic() - committed_s
-        timings = CutTimings(*(part * 1000 for part in parts))
+        timings = CutTimings(
+            drain_ms=left.drain_s * 1000,
+            patch_ms=patch_s * 1000,
+            commit_ms=(committed_s - arrived_s) * 1000,
+            first_step_ms=(time.monotonic() - committed_s) * 1000,
+        )
         moved = arrived.request_ids
         patch_bytes = arrived.fetched.num_bytes
         crossed_bytes = self._crossed_bytes + patch_bytes
@@ -241,8 +245,10 @@ class CrossingShadow:
             self._refuse_bytes("a sample of the KV that was copied")
 
     async def _arrive(self, left: messages.Departed, epoch: int) -> messages.Arrived:
-        orders = self._ask(self._driver, messages.Arrive(left, epoch)), self._ask(self._source, messages.DigestPatch())
-        answers: tuple[messages.Arrived, bytes] = await asyncio.gather(*orders)
+        answers: tuple[messages.Arrived, bytes] = await asyncio.gather(
+            self._ask(self._driver, messages.Arrive(left, epoch)),
+            self._ask(self._source, messages.DigestPatch()),
+        )
         arrived, digest = answers
         if arrived.digest != digest:
             self._refuse_bytes("the last patch")

@@ -273,9 +273,11 @@ class VllmEngine(Revived):
     async def _fresh(self, launcher: Launcher, config: VllmDriverConfig, topology: Topology) -> Instance:
         settings = self.settings
         surroundings = {**self._surroundings, **config.environment}
-        patience = settings.stall_after_s, settings.lost_after_s
+        preparation = Preparation(
+            surroundings, niceness=0, stall_after_s=settings.stall_after_s, lost_after_s=settings.lost_after_s
+        )
         try:
-            instance = Instance(launcher, Preparation(surroundings, 0, *patience))
+            instance = Instance(launcher, preparation)
         except OSError as error:
             raise errors.EngineStartError(f"no process for a vLLM engine can be started: {error}") from error
         return await instance.serve(config, topology, settings.start_timeout_s)

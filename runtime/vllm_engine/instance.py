@@ -131,8 +131,12 @@ class Spare:
 
     def __init__(self, launcher: Launcher, environment: Mapping[str, str], settings: VllmSettings) -> None:
         """Begin nothing yet; ``environment`` is what vLLM reads while it is imported."""
-        patience = settings.stall_after_s, settings.lost_after_s
-        self._preparation = Preparation(environment, SPARE_NICENESS, *patience)
+        self._preparation = Preparation(
+            environment,
+            niceness=SPARE_NICENESS,
+            stall_after_s=settings.stall_after_s,
+            lost_after_s=settings.lost_after_s,
+        )
         self._launcher = launcher
         self._process: Instance | None = None
         self._background: set[asyncio.Task[None]] = set()

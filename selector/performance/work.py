@@ -222,9 +222,28 @@ def work_of(server: ServerModel, decoding: float, context_tokens: float, prompts
         return tokens / chunk * max(full), alone_s, whole * passing[0] + passing[1], whole + 1
 
     packed_s, alone_s, first_s, chunks = np.array([costs(tokens) for tokens in prompts.values.tolist()]).T
-    arrays = packed_s, alone_s, first_s, prompts.values / chunk, chunks
-    means = Means(*(float(prompts.weights @ array) for array in arrays))
-    return Work(stages, plain_s, prompts.weights, *arrays, means)
+    parts = prompts.values / chunk
+
+    def mean(values: Values) -> float:
+        return float(prompts.weights @ values)
+
+    return Work(
+        stages=stages,
+        plain_s=plain_s,
+        weights=prompts.weights,
+        packed_s=packed_s,
+        alone_s=alone_s,
+        first_s=first_s,
+        parts=parts,
+        chunks=chunks,
+        mean=Means(
+            packed_s=mean(packed_s),
+            alone_s=mean(alone_s),
+            first_s=mean(first_s),
+            parts=mean(parts),
+            chunks=mean(chunks),
+        ),
+    )
 
 
 def times(server: ServerModel, step: Step) -> list[float]:

@@ -81,8 +81,14 @@ class Capacity:
         """
         now = self._host.active.topology
         least = max(1, self._scheduler.least_blocks)
-        place = (self._parts.model, self._parts.cluster, self._parts.settings.block_size)
-        fits = footprint.blocks_beside(now, target, *place) - SCRATCH
+        beside = footprint.blocks_beside(
+            now,
+            target,
+            model=self._parts.model,
+            cluster=self._parts.cluster,
+            block_size=self._parts.settings.block_size,
+        )
+        fits = beside - SCRATCH
         streamed = None
         if fits < least:
             fits, streamed = self._room_to_stream(now, target, least)

@@ -12,6 +12,7 @@ import numpy as np
 from runtime.engine import GenerationRequest
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import transfer
+from runtime.kv.carrier.carrier import CALL_S
 from runtime.kv.carrier.layout import num_tokens
 from runtime.kv.carrier.messages import Fetched
 from runtime.kv.pages import Runs
@@ -112,12 +113,12 @@ class Departure(CrossingPart, Syncing):
             self._link.copied(self._slots, fetched.link_s, elapsed_s),
         )
 
-    async def _gather(self, runs: Runs, within_s: float | None = None) -> None:
+    async def _gather(self, runs: Runs, within_s: float = CALL_S) -> None:
         self._slots = num_tokens(runs)
         self._copy_s = 0.0
         if not self._slots:
             return
-        gathered = await self.carrier.gather(runs, *([] if within_s is None else [within_s]))
+        gathered = await self.carrier.gather(runs, within_s)
         self._copied_bytes += gathered.num_bytes
         self._copy_s = gathered.copy_s
 
@@ -166,8 +167,13 @@ class Departure(CrossingPart, Syncing):
                 handed_over(self._station.scheduler, self._sync.lacking(pool.cached)), self._station.capacity.wanted
             )
             self._station.flush()
-            times = fenced_s - began_s, drained_s - fenced_s
-            return messages.Departed(self._patch.tobytes(), self._newcomers(), packed(travelled), *times)
+            return messages.Departed(
+                self._patch.tobytes(),
+                newcomers=self._newcomers(),
+                handover=packed(travelled),
+                fence_s=fenced_s - began_s,
+                drain_s=drained_s - fenced_s,
+            )
 
     def _refuse_large(self, runs: Runs) -> None:
         slots = num_tokens(runs)

@@ -77,8 +77,15 @@ class TorchDriver:
         try:
             await self._start(config)
         except RuntimeFault as error:
-            blamed = error.device, error.is_broken
-            self.fail(wire.Fatal(Reason.LOAD_FAILED, str(error), wire.Trouble.of(error), *blamed))
+            self.fail(
+                wire.Fatal(
+                    Reason.LOAD_FAILED,
+                    str(error),
+                    trouble=wire.Trouble.of(error),
+                    device=error.device,
+                    is_broken=error.is_broken,
+                )
+            )
         except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
             traceback.print_exc()
             self.fail(wire.Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
@@ -97,8 +104,15 @@ class TorchDriver:
         config.topology.check(cluster, model)
         self.grammars = Compiler(config.checkpoint, model.vocab_size)
         num_blocks, held = start_blocks(config, model)
-        dims = model.num_layers, model.num_kv_heads, num_blocks, size, model.head_dim
-        shape = KvShape(*dims, backends.DTYPES[backends.precision_of(config.topology)], settings.layers_per_slab)
+        shape = KvShape(
+            num_layers=model.num_layers,
+            num_kv_heads=model.num_kv_heads,
+            num_blocks=num_blocks,
+            block_size=size,
+            head_dim=model.head_dim,
+            dtype=backends.DTYPES[backends.precision_of(config.topology)],
+            stack=settings.layers_per_slab,
+        )
         shape.check(config.topology)
         pool = BlockPool(num_blocks)
         self._scratch = pool.reserve()
@@ -447,9 +461,16 @@ class TorchDriver:
     def _stats(self) -> EngineStats:
         scheduler = self.scheduler
         pool = self.parts.pool
-        counts = len(scheduler.running), scheduler.num_waiting, pool.num_free, pool.num_blocks
-        cache = (scheduler.prefix_cache_queries, scheduler.prefix_cache_hits)
-        return EngineStats(*counts, self.parts.workers.pids, self.parts.standby.topologies, *cache)
+        return EngineStats(
+            running=len(scheduler.running),
+            waiting=scheduler.num_waiting,
+            free_blocks=pool.num_free,
+            total_blocks=pool.num_blocks,
+            worker_pids=self.parts.workers.pids,
+            standby=self.parts.standby.topologies,
+            prefix_cache_queries=scheduler.prefix_cache_queries,
+            prefix_cache_hits=scheduler.prefix_cache_hits,
+        )
 
     def over(self, target: Ranks) -> None:
         """The switch to ``target`` has ended and cleaned up."""

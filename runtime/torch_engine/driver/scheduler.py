@@ -364,9 +364,17 @@ class Scheduler:
             detail = f"its grammar can go no further: {wrong}"
         if finish is not None:
             self._forget(sequence)
-        place = (sequence.request.request_id, sequence.epoch, index)
-        cached = sequence.num_cached
-        return Token(*place, result.token_id, result.logprob, result.alternatives, finish, detail, cached)
+        return Token(
+            request_id=sequence.request.request_id,
+            epoch=sequence.epoch,
+            index=index,
+            token_id=result.token_id,
+            logprob=result.logprob,
+            alternatives=result.alternatives,
+            finish=finish,
+            detail=detail,
+            num_cached=sequence.num_cached,
+        )
 
     def _end_cancelled(self, sequence: Sequence) -> Token:
         self._forget(sequence)

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Iterator
-from itertools import chain, pairwise
+from itertools import chain
 
 from runtime.engine import Cut, Lag
 from runtime.errors import Reason, SwitchError
@@ -108,8 +108,12 @@ class Switch(Syncing):
             self._hold_back(False)
             self._host.schedule()
             await first_step
-        parts = pairwise((fenced_s, drained_s, patched_s, committed_s, time.perf_counter()))
-        timings = CutTimings(*((end - start) * 1000 for start, end in parts))
+        timings = CutTimings(
+            drain_ms=(drained_s - fenced_s) * 1000,
+            patch_ms=(patched_s - drained_s) * 1000,
+            commit_ms=(committed_s - patched_s) * 1000,
+            first_step_ms=(time.perf_counter() - committed_s) * 1000,
+        )
         return Cut(epoch, moved, (), self._copied_bytes - before, timings, paths={self.path: len(moved)})
 
     async def release(self) -> None:
@@ -237,7 +241,7 @@ class Switch(Syncing):
             return 0, 0.0
         workers = self._parts.workers
         orders = {device: Copy(workers.sources(some), runs) for device, some in boxes.items()}
-        done: list[Copied] = await asyncio.gather(*(workers.order(*each) for each in orders.items()))
+        done: list[Copied] = await asyncio.gather(*(workers.order(device, order) for device, order in orders.items()))
         self._copied_bytes += sum(copied.num_bytes for copied in done)
         slots = int((runs[:, 1] - runs[:, 0]).sum())
         return slots, max((copied.seconds for copied in done), default=0.0)

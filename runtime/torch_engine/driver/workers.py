@@ -174,10 +174,11 @@ class Workers:
         Raises:
             WorkerLostError: the worker is or gets lost; its memory went with it.
         """
-        what = tuple(sorted(pieces)), tuple(runs)
-        if self.gains and all(what):
+        given_back = tuple(sorted(pieces))
+        every = tuple(runs)
+        if self.gains and given_back and every:
             await self._have_closed(device)
-        return await self._in_slices(device, messages.GiveBack, *what)
+        return await self._in_slices(device, messages.GiveBack, given_back, every)
 
     @property
     def gains(self) -> bool:
@@ -356,7 +357,14 @@ class Ranks:
             return self._memory.ranks
         rendezvous = workers.hello(self.topology.devices[0]).rendezvous
         assert rendezvous, "workers whose ranks share no memory open a store"
-        return DistributedRanks(*rendezvous, str(self.generation), self._tp_sizes, self._load_after_s)
+        host, port = rendezvous
+        return DistributedRanks(
+            host=host,
+            port=port,
+            name=str(self.generation),
+            tp_sizes=self._tp_sizes,
+            timeout_s=self._load_after_s,
+        )
 
     def could_block(self, serving: "Ranks") -> bool:
         """Whether a step of these that does not end could keep serving workers from their own.

@@ -54,14 +54,14 @@ class ChunkedAttention:
             "DIM": dim,
             "WIDTH": width,
         }
-        strides = k.stride(0), v.stride(0), chunks.stride(0)
-        kernels.write[tokens, kv_heads](k, v, self._blocks, self.positions, chunks, *strides, within, **layout)
+        kernels.write[tokens, kv_heads](
+            k, v, self._blocks, self.positions, chunks, k.stride(0), v.stride(0), chunks.stride(0), within, **layout
+        )
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         group = q.shape[1] // kv_heads
         for rows, tiles in self._tiled(group):
-            strides = out.stride(0), q.stride(0), chunks.stride(0)
             kernels.attend[len(tiles), kv_heads](
-                out, q, tiles, self._tables, chunks, *strides, within, dim**-0.5,
+                out, q, tiles, self._tables, chunks, out.stride(0), q.stride(0), chunks.stride(0), within, dim**-0.5,
                 GROUP=group, ROWS=rows, COLUMNS=128 // q.element_size(), **layout, num_stages=2,
             )  # fmt: skip
         return out.flatten(1)

@@ -54,16 +54,21 @@ class DistributedRanks(msgspec.Struct, frozen=True, tag=True):
             GroupAborted: they are not there in time, or one is gone.
         """
         position = Position(self.tp_sizes, stage, rank)
-        place = (address, device)
         group = SOLO.group
         hop = SOLO.hop
         every = range(sum(self.tp_sizes))
         with _heard():
             store = c10d.TCPStore(self.host, self.port, wait_for_workers=False, timeout=self._patience)
             if len(position.peers) > 1:
-                group = DistributedGroup(self._process_group(store, position.peers, position.me, *place))
+                group = DistributedGroup(
+                    self._process_group(store, members=position.peers, me=position.me, address=address, device=device)
+                )
             if len(self.tp_sizes) > 1:
-                hop = DistributedHop(self._process_group(store, every, position.me, *place), position, device)
+                hop = DistributedHop(
+                    self._process_group(store, members=every, me=position.me, address=address, device=device),
+                    position,
+                    device,
+                )
         # one message each way: connections that are made with the first one are there then
         nothing = torch.zeros((1, 1), device=device)
         group.all_reduce(nothing)

@@ -256,10 +256,14 @@ class Worker:
             self._settle(messages.Loaded(order.generation), role)
 
     def _join(self, order: messages.LoadShard) -> Peers:
-        where = order.stage, order.shard.tp_rank
         if isinstance(order.ranks, DistributedRanks):
-            return order.ranks.join(*where, self._config.address or "", self._place.device)
-        return order.ranks.join(*where)
+            return order.ranks.join(
+                stage=order.stage,
+                rank=order.shard.tp_rank,
+                address=self._config.address or "",
+                device=self._place.device,
+            )
+        return order.ranks.join(stage=order.stage, rank=order.shard.tp_rank)
 
     def _settle(self, outcome: messages.Loaded | messages.LoadFailed, role: _Role | None = None) -> None:
         """Take a role that was loaded, unless it was dropped meanwhile: then nobody waits for it."""
