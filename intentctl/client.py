@@ -87,7 +87,6 @@ class Client:
         return True
 
     def translate(self, text: str, now: str | None = None) -> Intent:
-        """As the protocol says."""
         answer = self._call("POST", "/v1/intents:translate", {"text": text, "now": now})
         try:
             return from_document(json.loads(answer))
@@ -95,22 +94,18 @@ class Client:
             raise self._no_service(error) from None
 
     def amend(self, intent: Intent, follow_up: docs.FollowUp) -> docs.AmendmentDocument:
-        """As the protocol says."""
         body = docs.AmendRequest(intent=intent, **dict(follow_up))
         return self._read(docs.AmendmentDocument, "POST", "/v1/intents:amend", body)
 
     def watch(self) -> Iterator[docs.Event]:
-        """As the protocol says."""
         headers = {**self._sent, "Accept": "text/event-stream"}
         request = urllib.request.Request(f"{self.url}/v1/events", headers=headers)  # noqa: S310 - scheme checked above
         return _until_the_end(self._open(request, None))
 
     def topology(self, model: str | None = None) -> docs.StateDocument:
-        """As the protocol says."""
         return self._read(docs.StateDocument, "GET", _of(model, "topology"))
 
     def profiles(self, model: str | None = None) -> docs.ProfilesDocument:
-        """As the protocol says."""
         return self._read(docs.ProfilesDocument, "GET", _of(model, "profiles"))
 
     def readiness(self) -> docs.Readiness:
@@ -122,7 +117,6 @@ class Client:
         return self._read(docs.Readiness, "GET", "/readyz")
 
     def agenda(self, request: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
-        """As the protocol says."""
         return self._agenda(request) if isinstance(request, docs.AgendaQuery) else self._preview(request)
 
     _agenda = _over_http(Operator.agenda, "GET /v1/agenda")

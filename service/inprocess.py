@@ -55,11 +55,9 @@ class FromFile:
         self._plans: dict[str, docs.PlanDocument] = {}
 
     def translate(self, text: str, now: str | None = None) -> Intent:
-        """As the protocol says."""
         return self._ask(usecases.translate, text, self._deployment, self._llm, self._clock(now))
 
     def amend(self, intent: Intent, follow_up: docs.FollowUp) -> docs.AmendmentDocument:
-        """As the protocol says."""
         now = self._clock(follow_up.now)
         previous = self._checked(intent, now)
         amended = self._ask(intents.amend, previous, follow_up, self._deployment, now, self._llm)
@@ -91,21 +89,17 @@ class FromFile:
         return docs.PlanAnswer(outcome="ok", intent=intent, plans=plans)
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:
-        """As the protocol says."""
         if plan_id not in self._plans:
             _refuse(f"{plan_id} is kept by a service, or by nobody")
         return self._plans[plan_id]
 
     def simulation(self, plan_id: str) -> docs.SimulationDocument:
-        """As the protocol says."""
         return self._looked(verification.simulation, self.saved_plan(plan_id))
 
     def frontiers(self, plan_id: str) -> docs.FrontiersDocument:
-        """As the protocol says."""
         return self._looked(verification.frontiers, self.saved_plan(plan_id))
 
     def profiles(self, model: str | None = None) -> docs.ProfilesDocument:
-        """As the protocol says."""
         served = self._deployment.model(model)
         return docs.ProfilesDocument(model=served.spec, profiles=dict(self._profiles(served)))
 
@@ -116,11 +110,9 @@ class FromFile:
         return self._here().agenda(self._promised(request, now), now, ahead)
 
     def export_openslo(self, wish: docs.WishRequest) -> docs.ExportDocument:
-        """As the protocol says."""
         return openslo.exported(self._wished(wish, None)[0], self._deployment)
 
     def import_openslo(self, documents: Sequence[JsonValue]) -> docs.ImportDocument:
-        """As the protocol says."""
         return openslo.imported(documents, self._deployment, datetime.now(UTC))
 
     keep = _refusing("no intent was kept")

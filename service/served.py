@@ -52,7 +52,6 @@ class ServedOperator(FromFile):
         self._llm = parts.llm
 
     def keep(self, text: str, now: str | None = None) -> docs.VersionDocument:
-        """As the protocol says."""
         intent = self.translate(text, now)
         with self._store.transaction():
             kept = intents.create(intent, self._store, self._caller.name)
@@ -60,11 +59,9 @@ class ServedOperator(FromFile):
         return kept
 
     def intent(self, intent_id: str, version: int | None = None) -> docs.VersionDocument:
-        """As the protocol says."""
         return intents.version_of(self._store, intent_id, version)
 
     def amend_kept(self, intent_id: str, follow_up: docs.VersionedFollowUp) -> docs.VersionDocument:
-        """As the protocol says."""
         kept = intents.IntentStorage(
             store=self._store,
             save=self._save_version,
@@ -76,11 +73,9 @@ class ServedOperator(FromFile):
         return intents.follow(kept, intent_id, follow_up, self._clock(follow_up.now))
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:
-        """As the protocol says."""
         return self._store.saved_plan(plan_id)[0]
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.OperationDocument:
-        """As the protocol says."""
         plan = self.saved_plan(plan_id)
         rule = self._deployment.approval
         known = consents.known_of(plan, self._acts)
@@ -88,7 +83,6 @@ class ServedOperator(FromFile):
         return self._in_loop(self._serving(plan.model).apply(plan_id, consent, self._acts))
 
     def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.PreflightDocument:
-        """As the protocol says."""
         plan, applied_by = self._store.saved_plan(plan_id)
         serving = self._serving(plan.model)
         standing = preflights.Standing(
@@ -105,24 +99,20 @@ class ServedOperator(FromFile):
         return preflights.preflight(plan, self._placed(serving.model), standing)
 
     def standing(self, plan_id: str) -> docs.StandingDocument:
-        """As the protocol says."""
         plan, applied_by = self._store.saved_plan(plan_id)
         generation = self._serving(plan.model).situation().generation
         return consents.standing(plan_id, applied_by, generation, self._parts.access)
 
     def approvals(self, request: docs.PageRequest) -> docs.ApprovalsDocument:
-        """As the protocol says."""
         found = self._parts.access.approvals.page(request.page)
         return docs.ApprovalsDocument(approvals=found.items, next=place(found.next))
 
     def approve(self, plan_id: str, request: docs.ApproveRequest) -> docs.ApprovalDocument:
-        """As the protocol says."""
         plan = self.saved_plan(plan_id)
         known = consents.known_of(plan, self._acts)
         return self._decided(consents.approve(plan, request, self._deployment.approval, known, self._acts))
 
     def reject(self, plan_id: str, request: docs.RejectRequest) -> docs.ApprovalDocument:
-        """As the protocol says."""
         return self._decided(consents.reject(self.saved_plan(plan_id), request, self._acts))
 
     def _decided(self, approval: docs.ApprovalDocument) -> docs.ApprovalDocument:
@@ -131,7 +121,6 @@ class ServedOperator(FromFile):
         return approval
 
     def operation(self, operation_id: str) -> docs.OperationDocument:
-        """As the protocol says."""
         under_way = [serving.operation for serving in self._parts.servings.values()]
         found = next((operation for operation in under_way if operation and operation.id == operation_id), None)
         found = found or self._store.operation(operation_id)
@@ -140,18 +129,15 @@ class ServedOperator(FromFile):
         return found
 
     def cancel(self, operation_id: str, request: docs.CancelRequest) -> docs.OperationDocument:
-        """As the protocol says."""
         found = self.operation(operation_id)
         if found.done:
             raise refusal(found)
         return self._in_loop(self._serving(found.model).cancel(operation_id, request, self._acts))
 
     def undoable(self, operation_id: str) -> docs.UndoDocument:
-        """As the protocol says."""
         return self._undoable(operation_id)[0]
 
     def undo(self, operation_id: str) -> docs.PlanAnswer:
-        """As the protocol says."""
         found, place = self._undoable(operation_id)
         source = self.saved_plan(self.operation(operation_id).plan_id).now
         if not found.possible or source is None:
@@ -180,41 +166,32 @@ class ServedOperator(FromFile):
         return undo.undoable(operation, known, barred), place
 
     def watch(self) -> Iterator[docs.Event]:
-        """As the protocol says."""
         events = self._parts.events.subscribe()
         while (event := self._in_loop(_next(events))) is not None:
             yield event
 
     def me(self) -> docs.MeDocument:
-        """As the protocol says."""
         return handlers.me(self._caller, self._deployment.timezone)
 
     def create_key(self, request: docs.KeyRequest) -> docs.NewKeyDocument:
-        """As the protocol says."""
         return handlers.create_key(self._parts.access, self._deployment.tenants, self._caller, request)
 
     def keys(self) -> docs.KeysDocument:
-        """As the protocol says."""
         return handlers.keys(self._parts.access)
 
     def revoke_key(self, prefix: str) -> docs.KeyDocument:
-        """As the protocol says."""
         return handlers.revoke_key(self._parts.access, self._caller, prefix)
 
     def audit(self, page: docs.AuditPage) -> docs.AuditDocument:
-        """As the protocol says."""
         return handlers.audit_page(self._parts.access, page)
 
     def audit_head(self) -> docs.HeadDocument:
-        """As the protocol says."""
         return handlers.audit_head(self._parts.access)
 
     def verify_audit(self, head: str | None = None) -> docs.VerdictDocument:
-        """As the protocol says."""
         return handlers.verify_audit(self._parts.access, head)
 
     def activate(self, intent_id: str, request: docs.ActivateRequest) -> docs.PromiseDocument:
-        """As the protocol says."""
         promises = self._parts.promises
         version = self._settled(intent_id)
         with self._turn, promises.active.changing:
@@ -223,7 +200,6 @@ class ServedOperator(FromFile):
         return made
 
     def retire(self, intent_id: str) -> docs.PromiseDocument:
-        """As the protocol says."""
         active = self._parts.promises.active
         with active.changing:
             ended = promise_handlers.retire(intent_id, active, self._acts, self._store)
@@ -231,15 +207,12 @@ class ServedOperator(FromFile):
         return ended
 
     def promises(self) -> docs.PromisesDocument:
-        """As the protocol says."""
         return docs.PromisesDocument(promises=tuple(self._parts.promises.active.book.promises(active=False)))
 
     def control(self) -> docs.ControlDocument:
-        """As the protocol says."""
         return self._parts.promises.control()
 
     def set_control(self, request: docs.ControlRequest) -> docs.ControlDocument:
-        """As the protocol says."""
         promises = self._parts.promises
         promises.refuse_mode(request.mode)
         active = promises.active
@@ -255,12 +228,10 @@ class ServedOperator(FromFile):
         return stands
 
     def load(self) -> docs.LoadsDocument:
-        """As the protocol says."""
         promises = self._parts.promises
         return docs.LoadsDocument(models=tuple(self._in_loop(promises.load(name)) for name in promises.servings))
 
     def recent_load(self, query: docs.RecentQuery) -> docs.RecentLoadDocument:
-        """As the protocol says."""
         promises = self._parts.promises
         seen = {name: self._in_loop(promises.minutes(name)) for name in promises.servings}
         return docs.RecentLoadDocument(
@@ -268,12 +239,10 @@ class ServedOperator(FromFile):
         )
 
     def load_history(self, query: docs.ReportQuery) -> docs.LoadHistoryDocument:
-        """As the protocol says."""
         since_s = datetime.now(UTC).timestamp() - query.hours * 3600
         return docs.LoadHistoryDocument(loads=tuple(self._parts.promises.active.book.loads(since_s)))
 
     def report(self, query: docs.ReportQuery) -> docs.ReportDocument:
-        """As the protocol says."""
         promises = self._parts.promises
         since = datetime.now(UTC) - timedelta(hours=query.hours)
         for runner in promises.runners.values():
@@ -286,31 +255,25 @@ class ServedOperator(FromFile):
         self._loop.call_soon_threadsafe(self._parts.events.publish, "promise", promise)
 
     def intents(self, request: docs.PageRequest) -> docs.IntentsDocument:
-        """As the protocol says."""
         found = self._store.intents(request.page)
         return docs.IntentsDocument(intents=found.items, next=place(found.next))
 
     def plans(self, request: docs.PlansRequest) -> docs.PlansDocument:
-        """As the protocol says."""
         found = self._store.plans(request.page, request.model, request.intent)
         plans = tuple(docs.AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
         return docs.PlansDocument(plans=plans, next=place(found.next))
 
     def operations(self, request: docs.OperationsRequest) -> docs.OperationsDocument:
-        """As the protocol says."""
         found = self._store.operations(request.page, request.model, request.done)
         return docs.OperationsDocument(operations=found.items, next=place(found.next))
 
     def models(self) -> docs.ModelsDocument:
-        """As the protocol says."""
         return docs.ModelsDocument(models=tuple(serving.state for serving in self._parts.servings.values()))
 
     def topology(self, model: str | None = None) -> docs.StateDocument:
-        """As the protocol says."""
         return self._serving(model).state
 
     def devices(self) -> docs.DevicesDocument:
-        """As the protocol says."""
         parts = self._parts
         known = self._parts.devices.all
         owners = {gpu.index: model.name for model in self._deployment.models for gpu in model.cluster.gpus}
@@ -333,11 +296,9 @@ class ServedOperator(FromFile):
         )
 
     def take_out(self, device: int, request: docs.OutRequest) -> docs.DeviceDocument:
-        """As the protocol says."""
         return self._set_device(device, request.why or f"taken out by {self._caller.name}")
 
     def take_in(self, device: int) -> docs.DeviceDocument:
-        """As the protocol says."""
         return self._set_device(device, None)
 
     def _set_device(self, device: int, why: str | None) -> docs.DeviceDocument:
@@ -347,7 +308,6 @@ class ServedOperator(FromFile):
         return next(listed for listed in self.devices().devices if listed.device == device)
 
     def agenda(self, request: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
-        """As the protocol says."""
         with self._turn:
             return super().agenda(request)
 

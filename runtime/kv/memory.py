@@ -74,36 +74,29 @@ class CudaMemory:
         self._call("cudaSetDevice", device)
 
     def allocate(self, num_bytes: int) -> int:
-        """See the protocol."""
         return int(self._call("cudaMalloc", num_bytes))
 
     def free(self, address: int) -> None:
-        """See the protocol."""
         self._call("cudaFree", address)
 
     def export(self, address: int) -> bytes:
-        """See the protocol."""
         return bytes(self._call("cudaIpcGetMemHandle", address).reserved)
 
     def open(self, exported: bytes) -> int:
-        """See the protocol."""
         handle = self._cuda.cudaIpcMemHandle_t()
         handle.reserved = exported
         return int(self._call("cudaIpcOpenMemHandle", handle, self._cuda.cudaIpcMemLazyEnablePeerAccess))
 
     def close(self, address: int) -> None:
-        """See the protocol."""
         self._call("cudaIpcCloseMemHandle", address)
 
     def read(self, address: int, num_bytes: int) -> bytes:
-        """See the protocol."""
         found = bytearray(num_bytes)
         here = ctypes.addressof(ctypes.c_char.from_buffer(found))
         self._call("cudaMemcpy", here, address, num_bytes, self._cuda.cudaMemcpyKind.cudaMemcpyDeviceToHost)
         return bytes(found)
 
     def wait(self) -> None:
-        """See the protocol."""
         self._call("cudaDeviceSynchronize")
 
     def _call(self, name: str, *arguments: Any) -> Any:

@@ -129,15 +129,12 @@ class SamePlace:
     """The comeback of an engine that nobody else plans for: as it was, for as long as it takes."""
 
     async def place(self, lost: Topology) -> Topology:
-        """See the protocol."""
         return lost
 
     async def take_out(self, device: int, why: str) -> bool:  # noqa: ARG002 - the protocol's
-        """See the protocol."""
         return False
 
-    def came_back(self, lost: Topology, runs: Topology, why: str) -> None:
-        """See the protocol."""
+    def came_back(self, lost: Topology, runs: Topology, why: str) -> None: ...
 
 
 class Revived:

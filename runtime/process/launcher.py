@@ -177,7 +177,6 @@ class MemoryHere:
         self.path, self.inode = f"/proc/{os.getpid()}/fd/{self._fd}", os.fstat(self._fd).st_ino
 
     def close(self) -> None:
-        """See the protocol."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -193,11 +192,9 @@ class LocalLauncher:
         self._numbers = itertools.count(1)
 
     async def memory(self, size: int) -> SharedFile:
-        """See the protocol."""
         return MemoryHere(size)
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
-        """See the protocol."""
         ours, theirs = socket.socketpair()
         folder: Path | None = None
         try:
@@ -250,15 +247,12 @@ class OneHost:
         self._launcher = LocalLauncher(visible=visible)
 
     def host_of(self, devices: Collection[int]) -> str:  # noqa: ARG002 - the protocol's
-        """See the protocol."""
         return self._launcher.host
 
     def address(self, host: str, seen_by: str) -> str:  # noqa: ARG002 - the protocol's
-        """See the protocol."""
         return ""
 
     def on(self, host: str) -> Launcher:  # noqa: ARG002 - the protocol's
-        """See the protocol."""
         return self._launcher
 
 

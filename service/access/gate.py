@@ -44,7 +44,6 @@ class OpenGate:
     """
 
     def admit(self, scope: Message) -> Caller | None:
-        """As the protocol says."""
         if scope["path"] not in OPEN:
             _refuse_foreign({name: value.decode("latin-1") for name, value in _headers(scope).items()})
         return Caller("anybody", Role.ADMIN, origin=_origin(scope), request_id=_request_id(_headers(scope)))
@@ -72,7 +71,6 @@ class KeyGate:
         self._inference = RateLimitItemPerMinute(most, namespace="inference") if most else None
 
     def admit(self, scope: Message) -> Caller | None:
-        """As the protocol says."""
         path = str(scope["path"])
         if path in OPEN:
             return None

@@ -192,7 +192,6 @@ class Attention:
         ]
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """See the protocol."""
         keys, values = self._write(layer, k, v)
         if self._decodes and not self._prefills:
             return self._decodes.attend(q, keys, values).flatten(1)

@@ -39,7 +39,6 @@ class ChunkedAttention:
         self._tiles: dict[int, list[tuple[int, torch.Tensor]]] = {}
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """See the protocol."""
         from runtime.kv import kernels
 
         shape = self._store.shape

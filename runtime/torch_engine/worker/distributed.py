@@ -113,14 +113,12 @@ class DistributedGroup:
         self.ranks = ranks
 
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
-        """See the protocol."""
         total = part.contiguous()
         with _heard():
             self.ranks.allreduce([total]).wait()
         return total
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """See the protocol."""
         own = part.contiguous()
         parts = [torch.empty_like(own) for _ in range(self.ranks.size())]
         with _heard():
@@ -139,7 +137,6 @@ class DistributedHop:
         self._sent = deque[list[Any]]()
 
     def send(self, hidden: torch.Tensor) -> None:
-        """See the protocol."""
         with _heard():
             while len(self._sent) >= AHEAD:
                 for earlier in self._sent.popleft():
@@ -147,7 +144,6 @@ class DistributedHop:
             self._sent.append([self.ranks.send([hidden], receiver, 0) for receiver in self._receivers])
 
     def receive(self, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
-        """See the protocol."""
         assert self._source is not None, "the first stage receives nothing"
         hidden = torch.empty(shape, dtype=dtype, device=self._device)
         with _heard():

@@ -242,7 +242,6 @@ class SharedGroup:
         return total.view(part.shape).to(part)
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """See the protocol."""
         if len(self._peers) == 1:
             return part
         return torch.cat([slot.view(part.shape) for slot in self._exchange(part)], dim=-1).to(part)
@@ -276,7 +275,6 @@ class SharedHop:
         self._sent = self._received = 0
 
     def send(self, hidden: torch.Tensor) -> None:
-        """See the protocol."""
         self._sent += 1
         member = self._member
         for receiver in self._receivers:
@@ -285,7 +283,6 @@ class SharedHop:
         member.flags[member.line(1, self._me)] = self._sent
 
     def receive(self, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
-        """See the protocol."""
         assert self._source is not None, "the first stage receives nothing"
         self._received += 1
         member = self._member

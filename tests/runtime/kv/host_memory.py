@@ -25,7 +25,6 @@ class HostMemory:
         self._opened: dict[int, mmap.mmap] = {}
 
     def allocate(self, num_bytes: int) -> int:
-        """See the protocol."""
         size = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         if freed := self._free.get(size):
             at = freed.pop()
@@ -35,19 +34,16 @@ class HostMemory:
         return self._base + at
 
     def free(self, address: int) -> None:
-        """See the protocol."""
         at = address - self._base
         size = self._sizes.pop(at)
         self._map.madvise(mmap.MADV_REMOVE, at, size)
         self._free.setdefault(size, []).append(at)
 
     def export(self, address: int) -> bytes:
-        """See the protocol."""
         at = address - self._base
         return f"/proc/{os.getpid()}/fd/{self._file} {at} {self._sizes[at]}".encode()
 
     def open(self, exported: bytes) -> int:
-        """See the protocol."""
         path, at, size = exported.rstrip(b"\0").decode().split()
         try:
             with Path(path).open("r+b") as file:
@@ -59,11 +55,9 @@ class HostMemory:
         return address
 
     def close(self, address: int) -> None:
-        """See the protocol."""
         self._opened.pop(address).close()
 
     def read(self, address: int, num_bytes: int) -> bytes:
-        """See the protocol."""
         return ctypes.string_at(address, num_bytes)
 
     def wait(self) -> None:
