@@ -35,7 +35,7 @@ def _over_http(of: Callable[Concatenate[Operator, P], Answer], call: str) -> Cal
     The other arguments are the query of a GET and the body of a POST: one document, or values by their names.
     """
     signature = inspect.signature(of)
-    (method, path) = call.split()
+    method, path = call.split()
     kind: type[Answer] = signature.return_annotation
 
     def ask(self: "Client", /, *arguments: P.args, **named: P.kwargs) -> Answer:

@@ -42,13 +42,16 @@ PROMPTS = 8
 LEAST_NIGHT_S = 25.0
 MINUTE = timedelta(minutes=1)
 LEAD_S = 10.0
+"""Before a surge."""
 SURGE_S = 24.0
 AFTER_S = 10.0
+"""After a surge."""
 CALM_EVERY_S = 5.0
-"""Of a surge: before it, it, after it, and between two requests before and after."""
+"""Between two requests before and after a surge."""
 SURGE_BURST = 5
+"""Requests that come at once, as many as two devices hold."""
 SURGE_SHARE = 0.8
-"""Requests that come at once, as many as two devices hold; and the share of the time that these take on two."""
+"""Share of the time between two bursts that a burst takes on two devices."""
 
 DEPLOYMENT = """\
 apiVersion: intentctl/v1

@@ -86,8 +86,9 @@ class AgentHost:
         self.name = name
         self.log = log
         self.ours = f"ic{number}a"
+        """This end of the link."""
         self.theirs = f"ic{number}b"
-        """The ends of the link."""
+        """Its end of the link."""
         net = f"10.213.{number // 64}"
         last = number % 64 * 4
         self._net = f"{net}.{last}/30"

@@ -28,8 +28,9 @@ from service.documents.plans import PlanRequest
 LEFT = "a"
 RIGHT = "b"
 START = "CPU[2]"
+"""One device on the right."""
 TARGETS = ("CPU[0,1]", "CPU[2]:0-4 > CPU[3]:4-8")
-"""One device on the right, TP2 on the left, PP2 on the right."""
+"""TP2 on the left, PP2 on the right."""
 END_S = 60.0
 """How long what was interrupted may take to end by itself."""
 DEPLOYMENT = """\

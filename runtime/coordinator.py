@@ -226,7 +226,7 @@ class _Switch:
 
     def _report(self) -> CutoverReport:
         state = self.state
-        cut = self.state.cut
+        cut = state.cut
         report = CutoverReport(
             switch_id=self.switch_id,
             source=str(self.source),

@@ -194,7 +194,7 @@ class Stream:
         """What the client gets for one token."""
         token = arrival.token
         text = ""
-        finish = arrival.token.finish
+        finish = token.finish
         self.num_tokens += token.token_id is not None
         self.num_cached = token.num_cached if token.index == 0 else self.num_cached
         # the text of a stop token is no part of the answer
@@ -203,7 +203,7 @@ class Stream:
             finish = Finish.STOP if is_stopped else finish
         if token.finish is not None and finish is token.finish:
             rest, is_stopped = self.text.end()
-            text = text + rest
+            text += rest
             finish = Finish.STOP if is_stopped else finish
         return Delta(
             text=text,

@@ -109,7 +109,7 @@ class Finder:
         See ``selector.objectives``.
         """
         problem = self.problem
-        workload = self.problem.workload
+        workload = problem.workload
         better = balance.better
         priced = not problem.unpriced
         metric, unit = ("cost", "USD/h") if priced else ("gpu_count", "gpus")

@@ -87,8 +87,9 @@ def _note(goals: Sequence[Placement], left: Collection[int], out: Collection[int
 Choice = TypeVar("Choice")
 
 FIRST = 2.0
+"""Weight of the first of two sides: the exponent of what it reads."""
 SECOND = 1.0
-"""Weights of two sides: exponents of what they read."""
+"""Weight of the other."""
 _SIDES = ("latency", "throughput", "cost")
 _NEAR = 1e-3
 _LEAST = 1e-300

@@ -91,8 +91,8 @@ def switch(
     prepare_s = BUILD_S + _loading_s(lacking, problem.cluster)
     if over is not None:
         prepare_s += over.sync_s if math.isfinite(over.sync_s) else 0.0
-        stop_s = stop_s + over.cut_s
-        pause_s = pause_s + over.cut_s
+        stop_s += over.cut_s
+        pause_s += over.cut_s
     return SwitchPrediction("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s), over)
 
 

@@ -277,7 +277,7 @@ def _but_one(goals: Sequence[Bound]) -> list[list[Bound]]:
 def _today(finder: Finder) -> Candidate | None:
     """What runs now, if it may go on."""
     problem = finder.problem
-    now = finder.problem.now
+    now = problem.now
     if now is None or blocker(now, problem, finder.precisions):
         return None
     try:

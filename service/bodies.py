@@ -29,9 +29,10 @@ MAX_VALUES = 20_000
 BULKY_BYTES = 32_768
 """From here on checking may take milliseconds: in a thread, while others stream."""
 NUM_THREADS = 2
+"""Threads that check bulky bodies."""
 REST = 3.0
-"""Threads that check bulky bodies, and how long each rests after a check, in times of the CPU time that it took:
-together they take half of a core at most, whatever comes."""
+"""How long each of them rests after a check, in times of the CPU time that it took: together they take half of a core at
+most, whatever comes."""
 
 T = TypeVar("T")
 Validate = Callable[[object], tuple[object, list[dict[str, object]]]]

@@ -10,8 +10,9 @@ from service.errors import StartError
 
 LOCK_FILE = "service.lock"
 TRIES = 10
-BREATH_S = 0.05
 """``holder`` holds the lock for a moment when it looks."""
+BREATH_S = 0.05
+"""Between two tries."""
 
 
 def take_lock(folder: Path, address: str = "") -> IO[str]:

@@ -171,7 +171,7 @@ class CompletionWriter:
         labels = self.labels
         if self.kind == "text_completion":
             offset = choice.offset
-            choice.offset = choice.offset + len(delta.text)
+            choice.offset += len(delta.text)
             top = ",".join(f"{labels.name(i)}:{logprob}" for i, logprob in delta.alternatives)
             return (
                 f'{{"tokens":[{labels.name(delta.token_id)}],"token_logprobs":[{delta.logprob}],'

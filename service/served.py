@@ -275,7 +275,7 @@ class ServedOperator(FromFile):
 
     def devices(self) -> docs.DevicesDocument:
         parts = self._parts
-        known = self._parts.devices.all
+        known = parts.devices.all
         owners = {gpu.index: model.name for model in self._deployment.models for gpu in model.cluster.gpus}
         used = {index for serving in parts.servings.values() for index in serving.engine.topology.devices}
         return docs.DevicesDocument(

@@ -140,8 +140,9 @@ FLOORS_S = {"ttft": 1e-3, "tpot": 1e-4, "e2e": 1e-3, "reconfig_pause": 1e-4}
 (1 ms), and a token reads the weights once (0.1 ms for 300 MB at 3 TB/s)."""
 
 FEWEST_FOLD = 1e-3
+"""No service comes down to less than a thousandth."""
 MOST_FOLD = 1e3
-"""No service changes by more than a thousand times."""
+"""No service goes up to more than a thousand times."""
 
 _MAY_BE_ZERO = frozenset({"availability", "error_rate", "quality_loss"})
 

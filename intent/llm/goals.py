@@ -213,7 +213,7 @@ def _precision(typed: GoalSlots) -> None:
 
 def _placement(typed: GoalSlots) -> None:
     slots = typed.slots
-    place = typed.slots["place"]
+    place = slots["place"]
     draft = typed.draft
     if place is None:
         typed.refuse("place", "a goal of type placement needs it")
@@ -431,7 +431,7 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
     """Ask about what may change a wish, and set the rest aside."""
     draft = read.draft
     source = read.source
-    given = orders(read.source.text)
+    given = orders(source.text)
     reported = [place for words in answer["told"] for place in source.places(words)[:1]]
     reported = [place for place in reported if not _wishes(source, place)]
     held = [place for entry in answer["inventory"] for place in _compared(draft, source, entry)]

@@ -113,8 +113,9 @@ KIND = "SLO"
 OWN = "intentctl.dev/"
 """Prefix of annotations and labels that are ours."""
 PERIOD = "28d"
+"""Of a time window: OpenSLO asks for one and an intent does not say it."""
 SHARE = 0.99
-"""What OpenSLO asks for and an intent does not say."""
+"""Of a budget, the same."""
 OPS = {"<=": "lte", ">=": "gte"}
 
 

@@ -91,8 +91,8 @@ def _number(tokens: Sequence[TextToken]) -> Rewrite:
         2 if kinds(tokens[used:], Kind.MULTIPLIER) and tokens[used].value == 100 else 1
     ):  # two hundred thousand
         if kinds(tokens[used:], Kind.MULTIPLIER):
-            value = value * tokens[used].value
-            used = used + 1
+            value *= tokens[used].value
+            used += 1
     return _with_rest(tokens, used, value)
 
 
@@ -101,7 +101,7 @@ def _spelt(tokens: Sequence[TextToken]) -> tuple[float, int]:
     value = float(tokens[0].value)
     used = 1
     if kinds(tokens, Kind.NUMBER, Kind.NUMBER) and _is_compound(tokens[0], tokens[1]):
-        value = value + tokens[1].value
+        value += tokens[1].value
         used = 2
     if len(tokens) > used + 1 and tokens[used].value == "point" and kinds(tokens[used + 1 :], Kind.NUMBER):
         value, digits = _decimals(value, tokens[used + 1 :])

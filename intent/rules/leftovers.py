@@ -37,8 +37,9 @@ _COURTESY = lexicon.pattern("courtesy")
 _TURN = re.compile(r"\b(?:not|never|no|without|neither|nor|nobody|nothing|stop)\b|n't\b|不|别|没|勿|莫|禁")
 """Words that turn a comparison round."""
 _BEFORE = 10
+"""Characters between a word that turns a goal round and the goal behind it."""
 _AFTER = 2
-"""Characters between a word that turns a goal round and the goal."""
+"""Characters between a goal and such a word behind it."""
 _NEVER_TOLD = frozenset({"limiters", "conditions", "frequency and phase"})
 """Parts of the class that wish something, even where they were taken for what only tells."""
 _LATENCIES = frozenset({"ttft", "tpot", "e2e", ANY_LATENCY})

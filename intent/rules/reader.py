@@ -123,7 +123,7 @@ class _Reader:
     def read(self, clause: Clause, following: Clause | None) -> None:
         """Read one clause; one that only tells gives no more than its metric to the next."""
         draft = self.draft
-        before = self.draft.mark()
+        before = draft.mark()
         left = len(self.leftovers)
         state = (self.previous, self.change, self.ranking, self.waiting)
         aside = clause.joint == "(" and not clause.has(*HEADS, Kind.COMPARISON, Kind.EXCEPT, *SCOPES)
@@ -133,8 +133,8 @@ class _Reader:
         found, questions = draft.since(before)
         lists = clause.joint == "and" and clause.is_only(Kind.METRIC, Kind.QUALITY)
         if state[2] is not None and not found and lists:
-            found = True
-            self.leftovers = [*self.leftovers, *clause.tokens]  # "latency over cost and quality"
+            found = True  # "latency over cost and quality"
+            self.leftovers = [*self.leftovers, *clause.tokens]
         found = found or self.waiting is not state[3]
         self.devices = clause.of(Kind.SELECTOR) or self.devices
         self.formats = clause.of(Kind.PRECISION) or self.formats
@@ -220,7 +220,7 @@ class _Reader:
         What is taken back, scaled or to be mended, or what it may only tell.
         """
         draft = self.draft
-        text = self.draft.text.lower()
+        text = draft.text.lower()
         going = pattern("going back").search(text)
         back = None if going else next((back for back in taken_back(draft.text) if tokens), None)
         if back is not None and any(token.kind in {*HEADS, Kind.RECONFIG, Kind.PRECISION} for token in tokens):

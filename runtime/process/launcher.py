@@ -83,8 +83,8 @@ class Process:
         """``finish`` ends it, and those that it started, and waits until it is gone, if it goes."""
         self.incarnation = incarnation
         self.pid = pid
+        """For people and their tools."""
         self._finish = finish
-        """``pid`` is for people and their tools."""
         self.folder: Path | None = None
         """Its temporary files and its log, where that is kept."""
         self.litter = set[str]()

@@ -22,8 +22,9 @@ START_S = 60.0
 RESTART_PATIENCE_S = 10.0
 """How long a call waits for a driver that is started anew."""
 STEADY_S = 60.0
+"""A driver that served for longer is replaced at once when it is lost, others after a pause that doubles each time."""
 MOST_PAUSE_S = 60.0
-"""After a steady while a lost driver is replaced at once, otherwise after a pause that doubles each time."""
+"""The longest such pause."""
 WORTH = 10.0
 """A driver that served for so many times the pause before it, one second at least, does not make the next pause longer."""
 MOST_FAILED_STARTS = 2

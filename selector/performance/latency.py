@@ -353,7 +353,7 @@ def _tpots(
 ) -> tuple[Values, Values, Values]:
     """Mean, variance and chance of TPOT, by what was left behind (rows) and steps of the answer (columns)."""
     steps = answers.values
-    (seconds, chances, near) = (column[:, None] for column in left)
+    seconds, chances, near = (column[:, None] for column in left)
     met_s, own, span = _steps_met(calm, steps)
     period_s = met_s + near * max(0.0, full.tpot_s - calm.pace.period_s)
     plain_s = calm.work.plain_s + near * (rush.plain_s - calm.work.plain_s)

@@ -303,11 +303,11 @@ def _crossing(excess: Callable[[float], float], high: float) -> float:
         if value > 0:
             low = middle
             above = value
-            below = below / 2
+            below /= 2
         else:
             high = middle
             below = value
-            above = above / 2
+            above /= 2
     return (low + high) / 2
 
 

@@ -295,8 +295,8 @@ class _BoundSearch:
         search = self if self.bounds_but(objective) != self.bounds else self.further(_loosest(objective))
         if not search.feasible:  # requests pile up on all there is: as good as any
             return self, replace(objective, value=math.inf)
-        low = 0.0
-        few = 0  # a bound that is out of reach, as a time, and the layers that fit into it
+        low = 0.0  # a bound that is out of reach, as a time
+        few = 0  # the layers that fit into it
         while True:
             bound = replace(objective, value=reading(search.pipeline(), objective, search.grid))
             tried = search.further(bound.tightened(_LESS))

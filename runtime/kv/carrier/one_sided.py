@@ -20,8 +20,9 @@ from runtime.errors import Reason, SwitchError
 from runtime.kv.carrier.layout import Memory
 
 _BUSY_S = 0.0002
-_IDLE_S = 0.02
 """Between two turns of an owner: a small read takes as long over TCP; one turn fills the network's buffers for a large one."""
+_IDLE_S = 0.02
+"""Between two turns of one that expects no read."""
 _LINGER_S = 0.5
 """How long an owner is busy after it expected or heard of a read."""
 _SIOCGIFADDR = 0x8915
@@ -77,7 +78,7 @@ class ReadPort:
             SwitchError: it is none.
         """
         self._peer_name = name
-        (metadata, self._peer_at) = address
+        metadata, self._peer_at = address
         try:
             self._peer = self._agent.add_remote_agent(metadata)
         except Exception as error:

@@ -36,8 +36,9 @@ _HEAD = struct.Struct("<16sQ")
 """Digest of the runs that are staged, and how many bytes they have."""
 _DATA = PROBE_BYTES + mmap.PAGESIZE
 _TRIES = 5
+"""Reads after which a probe ends."""
 _PROBE_S = 1.0
-"""A probe ends with either; over a slow link one read takes as long as it takes."""
+"""Or after so long; over a slow link one read takes as long as it takes."""
 _PR_SET_PDEATHSIG = 1
 
 

@@ -296,7 +296,7 @@ def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> tuple[int, int]
     """
     settings = config.settings
     cluster = config.cluster
-    size = config.settings.block_size
+    size = settings.block_size
     num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
     held = num_blocks
     if config.reserved_blocks:

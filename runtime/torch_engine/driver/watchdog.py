@@ -14,8 +14,9 @@ from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.workers import Ranks
 
 STEPS = 5.0
+"""A step may take as many times the slowest one."""
 FORGETS = 0.99
-"""A step may take as many times the slowest one, which is forgotten slowly."""
+"""With each step the time of the slowest one falls to this share: it is forgotten slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Watchdog:
 
     def _turn(self) -> None:
         host = self._host
-        settings = self._host.parts.settings
+        settings = host.parts.settings
         least_s = STEPS * self._slowest_s
         stalled_s = self.now_s - self._stepped_s if self._steps else 0.0
         if stalled_s > max(settings.lost_after_s, least_s):
@@ -98,7 +99,7 @@ class Watchdog:
 
     def _give_up(self, probe: _Probe) -> None:
         host = self._host
-        hung = set(probe.ranks.hung(self._host.parts.workers))
+        hung = set(probe.ranks.hung(host.parts.workers))
         lost = SwitchError(Reason.RANK_LOST, self._no_progress(probe.ranks, self.now_s - probe.since_s))
         self._lose_incoming(probe.ranks, lost)  # ranks that wait for the hung one go on
         if not probe.done.done():

@@ -42,7 +42,7 @@ class ChunkedAttention:
         from runtime.kv import kernels
 
         shape = self._store.shape
-        (tokens, kv_heads, dim) = k.shape
+        tokens, kv_heads, dim = k.shape
         stack, within = divmod(layer, shape.stack)
         chunks = self._store.table[stack, self._heads]
         width = max(_LEAST, _power_of_two(dim))

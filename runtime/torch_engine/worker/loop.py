@@ -37,7 +37,7 @@ from runtime.torch_engine.worker.sampler import sample
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
 
-_M_TRIM_THRESHOLD = -1
+_M_TRIM_THRESHOLD = -1  # malloc.h
 _M_MMAP_THRESHOLD = -3  # malloc.h
 _KEPT_BYTES = 256 << 20
 """Freed memory that a worker keeps: else each step faults its temporaries in anew, a quarter of its time at 200 sequences."""
@@ -50,8 +50,9 @@ _WARM_UP_ON_GPU = (*_WARM_UP, *((2,) * (1 << power) for power in range(1, 9)))
 _NICENESS = 10
 """Of threads that work beside the loop: steps of what runs come first."""
 _SLICE_S = 0.003
+"""How long a device may keep a step waiting to gain memory, give it back or have a peer's."""
 _SLICE_SHARE = 0.2
-"""How long, and how much of the last step, a device may keep one waiting to gain memory, give it back or have a peer's."""
+"""Or, where that is longer, for so much of the last step."""
 _BESIDE_SLICE_S = 0.05
 """How long memory is gained or given back before it is asked whether to go on, where no step waits for it."""
 

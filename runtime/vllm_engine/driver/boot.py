@@ -35,8 +35,9 @@ from runtime.vllm_engine.launch import INSTALL
 from runtime.vllm_engine.messages import Preparation, ToDriver, VllmDriverConfig, VllmStarted
 
 STEPS = 5.0
+"""A step may take as many times the slowest one."""
 FORGETS = 0.99
-"""A step may take as many times the slowest one, which is forgotten slowly."""
+"""With each step the time of the slowest one falls to this share: it is forgotten slowly."""
 
 
 class Pulse:

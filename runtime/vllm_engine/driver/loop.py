@@ -319,7 +319,7 @@ class VllmDriver:
     def _take_over(self, release: messages.ReleaseRequest) -> None:
         """A followed request gets its last input, and what it samples is heard from now on."""
         name = release.request_id
-        followed = self._followed.pop(release.request_id)
+        followed = self._followed.pop(name)
         self._compute((name,))
         request = followed.request
         if self._is_computing(name) or request.sampling.has_memory:
