@@ -1,4 +1,4 @@
-"""The house rules that no type checker knows: who may import whom, what stays pure, how big things get."""
+"""The house rules that no type checker knows: who may import whom, what stays pure."""
 
 import ast
 import re
@@ -89,7 +89,7 @@ EFFECTS = ("torch", "asyncio", "httpx", "os", "time", "socket", "subprocess", "t
 
 VAGUE = {"utils", "util", "common", "helpers", "helper", "core", "manager", "misc"}
 
-MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 500, 60, 8
+MAX_PARAMETERS = 8
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -102,6 +102,10 @@ class Source:
     text: str
 
     @property
+    def tree(self) -> ast.Module:
+        return tree_of(self.text)
+
+    @property
     def nodes(self) -> tuple[ast.AST, ...]:
         return nodes_of(self.text)
 
@@ -112,13 +116,7 @@ class Source:
     @property
     def imports(self) -> set[str]:
         """Every absolute module it imports, inside functions and type checks too."""
-        found = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.update(f"{node.module}.{alias.name}" for alias in node.names)
-        return found
+        return imports_of(self.text)
 
     @property
     def functions(self) -> Iterator[Function]:
@@ -129,8 +127,24 @@ class Source:
 
 
 @cache
+def tree_of(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@cache
 def nodes_of(text: str) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(ast.parse(text)))
+    return tuple(ast.walk(tree_of(text)))
+
+
+@cache
+def imports_of(text: str) -> set[str]:
+    found = set()
+    for node in nodes_of(text):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
 
 
 @cache
@@ -184,17 +198,6 @@ def environment_reads(source: Source) -> list[str]:
         for node in source.nodes
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"} and node not in written
     ]
-
-
-def oversized(source: Source) -> list[str]:
-    """What is over the budgets."""
-    num_lines = source.text.count("\n")
-    found = [f"{source.path}: {num_lines} lines"] if num_lines > MAX_FILE_LINES else []
-    for function in source.functions:
-        size = (function.end_lineno or 0) - function.lineno + 1
-        if size > MAX_FUNCTION_LINES:
-            found.append(f"{source.path}: {function.name} has {size} lines")
-    return found
 
 
 def overloaded(source: Source) -> list[str]:
@@ -296,15 +299,10 @@ def modules_of(package: str) -> dict[str, set[str]]:
     files = {source.path: source for source in sources(package)}
     names = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): one for path, one in files.items()}
     return {
-        name: {known for known in names if known != name and is_under_or_is(source.imports, known)}
+        name: ({part for each in source.imports for part in (each, each.rpartition(".")[0])} & names.keys()) - {name}
         for name, source in names.items()
         if not source.path.endswith("__init__.py")
     }
-
-
-def is_under_or_is(imports: set[str], module: str) -> bool:
-    """Whether a module, or a name of it, is imported."""
-    return any(name == module or name.rpartition(".")[0] == module for name in imports)
 
 
 def untyped(source: Source) -> list[str]:
@@ -337,10 +335,8 @@ def test_no_module_has_a_name_that_says_nothing():
     assert VAGUE.isdisjoint(names)
 
 
-def test_files_and_functions_stay_small_and_functions_take_few_parameters():
-    everywhere = sources(*PACKAGES, "tests", "benchmarks", "examples")
-    assert [line for source in everywhere for line in oversized(source)] == []
-    ours = (source for source in everywhere if source.package != "tests")
+def test_functions_take_few_parameters():
+    ours = sources(*PACKAGES, "benchmarks", "examples")
     assert [line for source in ours for line in overloaded(source)] == []
 
 
@@ -365,8 +361,8 @@ def test_a_switch_reaches_its_driver_through_host_alone():
     assert [line for source in inside for line in reaches_past_host(source)] == []
 
 
-def test_no_module_of_the_runtime_imports_itself_in_a_circle():
-    assert circles(modules_of("runtime")) == []
+def test_no_module_imports_itself_in_a_circle():
+    assert [name for package in PACKAGES for name in circles(modules_of(package))] == []
 
 
 # --- the rules themselves can say no ---
@@ -394,8 +390,6 @@ def test_a_circle_is_seen_wherever_it_closes():
         (strays, "runtime/router.py", "import torch.nn"),
         (strays, "service/usecases.py", "from fastapi import FastAPI"),
         (environment_reads, "runtime/router.py", "import os\nos.environ['X']"),
-        (oversized, "runtime/router.py", "\n" * 501),
-        (oversized, "runtime/router.py", "def long():\n" + "    x = 1\n" * 60),
         (reaches_past_host, "runtime/torch_engine/driver/switch.py", "self._host.scheduler.max_running = 0"),
         (reaches_past_host, "runtime/torch_engine/driver/switch.py", "self._driver.fence()"),
         (reaches_past_host, "x.py", "from runtime.torch_engine.driver.loop import Driver"),

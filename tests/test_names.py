@@ -4,23 +4,18 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from tests.rows import rows
+from tests.test_architecture import PACKAGES, Function, sources
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
 EMPTY = {"one", "said", "asked", "told"}
 """Locals that say who spoke, or that there are several, and not what they hold."""
 MAX_HEAD = 100
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    files = (file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py")))
-    return {str(file.relative_to(ROOT)): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    return {source.path: source.tree for source in sources(*PACKAGES)}
 
 
 def repeated(modules: dict[str, ast.Module]) -> dict[str, int]:
