@@ -9,6 +9,11 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+from tests.budget import Budget
+from tests.forked import forked_drivers, real_start
+
+__all__ = ["forked_drivers", "real_start"]
+
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
 
@@ -20,6 +25,11 @@ if find_spec("triton") is not None:
         import_module("triton")
     # its bindings list on stderr what they leak when the interpreter has ended: a page behind pytest's summary
     atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What tests cost is measured."""
+    config.pluginmanager.register(Budget(config), "budget")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

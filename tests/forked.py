@@ -79,7 +79,7 @@ def _forked(program: Program, sock: socket.socket, folder: Path | None) -> launc
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _forked_drivers() -> Iterator[None]:
+def forked_drivers() -> Iterator[None]:
     launcher._executed = _forked
     yield
     launcher._executed = _executed

@@ -5,27 +5,34 @@ Everything is the real thing but the engine: uvicorn, SQLite, router, coordinato
 
 import asyncio
 import json
+import pickle
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from copy import copy
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx
 import pytest
 import tokenizers
+from fastapi import FastAPI
+from starlette.datastructures import State
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
 from intent.models import DAYS, LlmSettings
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.profiles import fit_cpu
+from service import database
 from service.access.rights import Role
 from service.access.wiring import open_access
 from service.apart import Apart
+from service.app import control_api
 from service.composition import Composition, serve
 from service.deployment import Deployment, load
 from service.devices import Devices
@@ -149,8 +156,45 @@ def character_tokenizer(template: str = PLAIN) -> Tokenizer:
     return Tokenizer(plain, eos_ids=(0,), chat_template=template)
 
 
-APART, READING = Apart(), Apart(at_once=64)
-"""Where every service of the tests plans and reads words; they end with them."""
+class Inline(Apart):
+    """Does the work where it is asked for: a process of its own would import all of it again."""
+
+    def _done(self, work: Callable[..., T], arguments: tuple[object, ...]) -> T:
+        return pickle.loads(pickle.dumps(work))(*pickle.loads(pickle.dumps(arguments)))  # type: ignore[no-any-return]
+
+
+@cache
+def _prototype() -> FastAPI:
+    return control_api()
+
+
+def quick_api() -> FastAPI:
+    """The control API; its routes are the same for all services of the tests, as making them takes longer than the rest."""
+    app = copy(_prototype())
+    app.state = State()
+    app.router = copy(app.router)
+    app.router.routes = [*app.router.routes]
+    app.router.middleware_stack = app.router.app
+    return app
+
+
+@cache
+def _new_tables() -> bytes:
+    """An empty SQLite file with the tables of this version."""
+    with tempfile.TemporaryDirectory() as folder:
+        Store.open(Path(folder)).close()
+        return (Path(folder) / "intentctl.sqlite").read_bytes()
+
+
+def open_store(folder: Path, url: str | None = None) -> Store:
+    """The store of a service; where there was none, its tables are copied and not made statement by statement."""
+    file = folder / "intentctl.sqlite"
+    if url or file.exists():
+        return Store.open(folder, url)
+    file.write_bytes(_new_tables())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "migrate", lambda _: None)
+        return Store.open(folder)
 
 
 class ScriptedService:
@@ -164,8 +208,10 @@ class ScriptedService:
         template: str = PLAIN,
         max_tokens: int = 12_100,
         database: str | None = None,
+        apart: Callable[[], Apart] = Inline,
     ) -> None:
-        """``database``: its URL; None: a file in the folder."""
+        """``database``: its URL; None: a file in the folder. ``apart``: makes the place of what computes for long."""
+        self._apart = apart
         self._database = database
         self._folder, self._script, self._template = folder, script, template
         self._max_tokens = max_tokens
@@ -267,12 +313,14 @@ class ScriptedService:
             settings = Settings(port=listener.getsockname()[1])
             llm = llm_settings(self._deployment.llm, settings) if self._deployment.llm else None
             parts = await self._compose(stack, llm)
-            self.server = ApiServer(parts, self._ready.set_result, log_level="error")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("service.app.control_api", quick_api)
+                self.server = ApiServer(parts, self._ready.set_result, log_level="error")
             await self.server.serve(sockets=[listener])
 
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         deployment = self._deployment
-        store = stack.enter_context(closing(Store.open(self._folder, self._database)))
+        store = stack.enter_context(closing(open_store(self._folder, self._database)))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)
         kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
@@ -291,10 +339,11 @@ class ScriptedService:
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
         access = open_access(store, deployment, self._folder)
         stack.callback(access.end)
-        keeping = keep_promises(deployment, servings, watches, profiles, kept, access, APART)
+        apart, reading = (stack.enter_context(closing(self._apart())) for _ in range(2))
+        keeping = keep_promises(deployment, servings, watches, profiles, kept, access, apart)
         promises = await stack.enter_async_context(keeping)
         self.parts = Composition(
-            deployment, servings, store, events, profiles, llm, access, promises, kept.devices, APART, READING
+            deployment, servings, store, events, profiles, llm, access, promises, kept.devices, apart, reading
         )
         return self.parts
 

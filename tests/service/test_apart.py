@@ -25,14 +25,14 @@ from service.documents.problems import Code
 from service.errors import RefusedError
 from service.routes import Threads
 from tests.rows import rows
-from tests.service.scripted import APART, READING, ScriptedService, read
+from tests.service.scripted import ScriptedService, read
 
 WISH = "keep P99 TTFT < 2 s"
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    with ScriptedService(tmp_path_factory.mktemp("apart")) as running:
+    with ScriptedService(tmp_path_factory.mktemp("apart"), apart=Apart) as running:
         yield running
 
 
@@ -190,8 +190,8 @@ def test_whatever_plans_plans_there_and_looks_are_taken_once(service, monkeypatc
 
         monkeypatch.setattr(process, "_done", noting)
 
-    note(APART, done)
-    note(READING, read_there)
+    note(service.parts.apart, done)
+    note(service.parts.reading, read_there)
     with service.client() as http:
         plan = http.post("/v1/plans", json={"text": WISH}).json()["plans"][0]["id"]
         for _ in range(2):
