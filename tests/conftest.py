@@ -2,20 +2,19 @@
 
 import atexit
 import os
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
+from tests import tries
 from tests.budget import Budget
 from tests.forked import forked_drivers, real_start
 
-__all__ = ["forked_drivers", "real_start"]
-
-settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
-settings.load_profile("untimed")
+__all__ = ["forked_drivers", "real_start", "tries"]
 
 
 if find_spec("triton") is not None:
@@ -30,6 +29,22 @@ if find_spec("triton") is not None:
 def pytest_configure(config: pytest.Config) -> None:
     """What tests cost is measured."""
     config.pluginmanager.register(Budget(config), "budget")
+
+
+def left_out(config: pytest.Config) -> frozenset[str]:
+    """Marks that the run's expression leaves out; none where it is more than a list of those."""
+    wanted = config.option.markexpr
+    return (
+        frozenset(re.findall(r"not (\w+)", wanted)) if re.fullmatch(r"not \w+( and not \w+)*", wanted) else frozenset()
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where all tests of a module are left out it is not imported either: that takes longer than most tests."""
+    if collection_path.suffix != ".py" or not (names := left_out(config)):
+        return None
+    marks = collection_path.read_text(encoding="utf-8").partition("\npytestmark = ")[2].partition("\n\n")[0]
+    return True if names & {*re.findall(r"pytest\.mark\.(\w+)", marks)} else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

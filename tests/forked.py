@@ -21,13 +21,14 @@ import pytest
 from runtime.process import launcher
 from runtime.process.launcher import GONE_S, Program, end_group, group_pids
 
-IMPORTED = ("runtime.torch_engine.driver.loop",)
+IMPORTED = ("runtime.torch_engine.driver.loop", "tests.forked")
+"""What the server imports: what drivers need, and where they begin."""
 DRIVERS = ("runtime.torch_engine.driver.loop", "tests.runtime.torch_engine.", "benchmarks.sick_driver")
 """Beginnings of the modules that are started so."""
 
 _executed = launcher._executed
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([*IMPORTED])
+FORK_SERVER = multiprocessing.get_context("forkserver")
+FORK_SERVER.set_forkserver_preload([*IMPORTED])
 
 
 class _Fd:
@@ -61,7 +62,7 @@ def _forked(program: Program, sock: socket.socket, folder: Path | None) -> launc
     if folder or not program.module.startswith(DRIVERS):
         return _executed(program, sock, folder)
     sock_fd, output = _Fd(sock.fileno()), (_Fd(1), _Fd(2))
-    child = _context.Process(target=_run, args=(program.module, sock_fd, output, dict(os.environ)))
+    child = FORK_SERVER.Process(target=_run, args=(program.module, sock_fd, output, dict(os.environ)))
     child.start()
     assert child.pid is not None
     pid = child.pid

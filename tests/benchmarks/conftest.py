@@ -13,11 +13,18 @@ from benchmarks.load import Recording
 from intentctl.arguments import EngineName
 from runtime.models import Topology
 from runtime.tokenizer import Tokenizer
+from tests.conftest import left_out
 from tests.runtime.scripted import ScriptedEngine
 
 PROMPT = (10, 11, 12, 13)
 MORE_THAN_BENCHMARKS = {"test_command_lines.py", "test_figures.py", "test_imports.py"}
 """Files that guard the product too, or benchmarks as a whole; all others are left to `make exhaustive`."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is left out is not imported either."""
+    is_ours = collection_path.name.startswith("test_") and collection_path.name not in MORE_THAN_BENCHMARKS
+    return True if is_ours and "exhaustive" in left_out(config) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

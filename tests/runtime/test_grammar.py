@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -15,6 +15,7 @@ from runtime.errors import RequestError
 from runtime.grammar import Matcher, Vocabulary
 from runtime.tokenizer import Tokenizer
 from tests.rows import rows
+from tests.tries import tries
 
 CHECKPOINT = Path(__file__).parents[2] / "examples" / "counting"
 VOCAB_SIZE, EOS = 98, 1
@@ -55,7 +56,7 @@ def generated(text: str, chance: random.Random, most: int = 400) -> tuple[list[i
     return output, matcher
 
 
-@settings(max_examples=30)
+@tries(30)
 @given(st.integers())
 def test_whatever_is_chosen_among_what_is_allowed_is_valid_when_it_may_end(seed):
     output, matcher = generated(grammar.json_schema(NESTED), random.Random(seed))
@@ -80,7 +81,7 @@ def test_each_form_allows_what_matches_and_nothing_else(text, matches):
     assert all(map(matches, said))
 
 
-@settings(max_examples=30)
+@tries(30)
 @given(st.integers(), st.integers(0, 60))
 def test_a_matcher_is_made_anew_from_the_output_alone(seed, cut):
     text = grammar.json_schema(NESTED)

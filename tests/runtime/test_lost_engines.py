@@ -32,8 +32,8 @@ from tests.runtime.vllm_engine.streams import CLUSTER, SETTINGS, topology
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-GREEDY = {f"greedy {number}": PLAIN for number in range(4)}
-UNSEEDED = {f"unseeded {number}": replace(PLAIN, temperature=1.0, min_p=0.05) for number in range(2)}
+GREEDY = {f"greedy {number}": PLAIN for number in range(2)}
+UNSEEDED = {"unseeded": replace(PLAIN, temperature=1.0, min_p=0.05)}
 STREAMS: dict[str, SamplingParams] = {**WISHES, **GREEDY, **UNSEEDED}
 LOGPROB_TOLERANCE = 1e-4
 PLACE = cluster_of("cpu", 2 << 30, 3)
@@ -111,7 +111,7 @@ async def every_stream_goes_on(
     engine._pauses = Pauses()  # as after a steady minute
     spoken: dict[str, list[Delta]] = {}
     all_of_it = asyncio.create_task(said(router, spoken))
-    while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 30:  # noqa: ASYNC110 - processes bring it about
+    while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 5:  # noqa: ASYNC110 - processes bring it about
         await asyncio.sleep(0.005)
     before = {name: deltas[0].fingerprint for name, deltas in spoken.items()}
     os.kill(await victim_of(engine, victim), how)
@@ -224,7 +224,7 @@ async def lost_in(engine: TorchEngine, router: Router, victim: str, phase: Phase
         await asyncio.sleep(0.01)
     spoken: dict[str, list[Delta]] = {}
     all_of_it = asyncio.create_task(said(router, spoken))
-    while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 10:  # noqa: ASYNC110 - as above
+    while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 3:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.005)
     striking: list[asyncio.Task[None]] = []
 

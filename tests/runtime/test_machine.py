@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime import machine
@@ -12,6 +12,7 @@ from runtime.errors import Reason
 from runtime.machine import Effect, Event, Holding, Operation, SwitchSettings, SwitchState, step
 from runtime.models import CutTimings, Phase
 from tests.rows import rows
+from tests.tries import tries
 
 CUT = Cut(1, ("a",), (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
 FAILED = machine.Failed(Reason.RANK_LOST, "a rank was lost")
@@ -211,7 +212,7 @@ def test_whatever_happens_it_commits_once_and_never_turns_back(events):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@tries(300)
 @given(st.data())
 def test_every_switch_ends_and_settles_its_shadow_exactly_one_way(data):
     """Operations are answered rightly or fail; deadlines and cancellations come at any time, but not for ever."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import (
@@ -27,6 +27,7 @@ from selector.ranking import Ranking
 from selector.search import select
 from tests.rows import rows
 from tests.selector.goals import CHEAPEST, config, cost, infeasible, plan_of, ttft
+from tests.tries import tries
 
 
 def test_what_is_to_be_as_cheap_as_possible_frees_the_second_device(choose, small):
@@ -306,7 +307,7 @@ def test_the_plan_carries_its_ticket(choose, small):
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@tries(20)
 @given(bound=st.floats(0.005, 3.0), degrees=st.tuples(st.integers(1, 4), st.integers(1, 4)))
 def test_every_plan_holds_what_was_asked_and_every_refusal_misses_something(bound, degrees, small, known, ticket):
     problem = replace(small, now=uniform(small.cluster, "CPU", 1, 1, 8, "fp32"))

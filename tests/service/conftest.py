@@ -10,7 +10,7 @@ import pytest
 
 from service.store import Store
 from tests.service.postgres import MISSING, PostgresServer, folder_of_binaries
-from tests.service.scripted import KEYS, ScriptedService
+from tests.service.scripted import KEYS, ScriptedService, open_store
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.exhaustive)])
 def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """Makes empty databases of each kind, and tells their URL."""
     if request.param == "sqlite":
@@ -40,9 +40,9 @@ def database(new_database: Callable[[], str]) -> str:
 
 @pytest.fixture
 def new_store(tmp_path: Path, new_database: Callable[[], str]) -> Iterator[Callable[[], Store]]:
-    """Opens empty stores on each kind of database."""
+    """Opens empty stores on each kind of database; the tables of files are copied."""
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(closing(Store.open(tmp_path, new_database())))
+        yield lambda: stack.enter_context(closing(open_store(tmp_path, new_database())))
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from selector.profiles import fit_cpu
 from tests.service.scripted import SAMPLES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
+WITHOUT_SPARE = "torch: {spare: false}\n"
+"""A spare imports torch once more than what is tested."""
 
 
 @contextmanager
@@ -20,7 +22,8 @@ def real_service(folder: Path, more: str = "", **settings: str) -> Iterator[tupl
     """A process and its address; it is killed at the end. Its CPU is not measured, and what it says is in ``log``."""
     text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
     (folder / "cpu.yaml").write_text(yaml.safe_dump(fit_cpu(SAMPLES).to_mapping()))
-    (folder / "deployment.yaml").write_text(f"{text}\nprofiles: {{CPU: cpu.yaml}}\n{more}\n")
+    said = f"{text}\nprofiles: {{CPU: cpu.yaml}}\n{WITHOUT_SPARE}{more}\n"
+    (folder / "deployment.yaml").write_text(said)
     command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", str(folder)]
     command += ["--deployment", str(folder / "deployment.yaml")]
     with (

@@ -5,10 +5,12 @@ Everything is the real thing but the engine: uvicorn, SQLite, router, coordinato
 
 import asyncio
 import json
+import math
 import pickle
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from copy import copy
@@ -25,8 +27,12 @@ from starlette.datastructures import State
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
 from intent.models import DAYS, LlmSettings
+from runtime.errors import RuntimeFault
 from runtime.tokenizer import Tokenizer
+from selector import prediction
 from selector.models import CpuSamples
+from selector.performance import simulator
+from selector.performance.simulator import RequestArrival, ServerModel, SimulatedRequest
 from selector.profiles import fit_cpu
 from service import database
 from service.access.rights import Role
@@ -36,9 +42,10 @@ from service.app import control_api
 from service.composition import Composition, serve
 from service.deployment import Deployment, load
 from service.devices import Devices
-from service.errors import DeploymentError
+from service.errors import DeploymentError, ServiceError
 from service.events import EventBus
 from service.promises.active import Active
+from service.promises.control_loop import ControlLoop, LoopContext
 from service.promises.planner import Planner
 from service.promises.relocation import Left
 from service.promises.watch import Watch
@@ -51,6 +58,11 @@ from service.store import Store
 from tests.runtime.scripted import Script, ScriptedEngine
 
 T = TypeVar("T")
+
+WITHIN_S = 120
+"""In which a service has to do what it is told: a busy machine is no failure."""
+MOST_LOOKS = 50
+"""In which the controller has to do what it is to do."""
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -93,6 +105,9 @@ workload:
 limits: {allowed_tp: [1, 2, 4], allowed_pp: [1, 2, 4], allowed_precisions: [fp32]}
 """
 
+
+QUICK = "promises: {probation_s: 0.001, dwell_s: 0.001}\n"
+"""A controller that waits for nothing but its looks, which ``ScriptedService.tick`` takes."""
 
 KEYS = DEPLOYMENT.replace(
     "auth: none",
@@ -156,11 +171,52 @@ def character_tokenizer(template: str = PLAIN) -> Tokenizer:
     return Tokenizer(plain, eos_ids=(0,), chat_template=template)
 
 
+_simulate = simulator.simulate
+_inline = threading.local()
+_simulated = OrderedDict[bytes, list[SimulatedRequest | None]]()
+MOST_SIMULATED = 32
+"""Simulations that are kept, the last ones: a megabyte each."""
+
+
+def simulate_once(
+    server: ServerModel, arrivals: Sequence[RequestArrival], most_steps: float = math.inf
+) -> list[SimulatedRequest | None]:
+    """As the product simulates, but the same for inline work once: services of tests are alike, and it takes 0.1 s."""
+    if not getattr(_inline, "is_so", False):
+        return _simulate(server, arrivals, most_steps)
+    asked = pickle.dumps((server, len(arrivals), arrivals[:1], arrivals[-1:], most_steps))
+    if (found := _simulated.get(asked)) is None:
+        found = _simulated[asked] = _simulate(server, arrivals, most_steps)
+        while len(_simulated) > MOST_SIMULATED:
+            _simulated.popitem(last=False)
+    return found
+
+
 class Inline(Apart):
     """Does the work where it is asked for: a process of its own would import all of it again."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        prediction.simulate = simulate_once
+
     def _done(self, work: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        return pickle.loads(pickle.dumps(work))(*pickle.loads(pickle.dumps(arguments)))  # type: ignore[no-any-return]
+        _inline.is_so = True
+        try:
+            return pickle.loads(pickle.dumps(work))(*pickle.loads(pickle.dumps(arguments)))  # type: ignore[no-any-return]
+        finally:
+            _inline.is_so = False
+
+
+class TickedLoop(ControlLoop):
+    """Looks by itself when it is woken, and when a test says so: never both at once."""
+
+    def __init__(self, parts: LoopContext) -> None:
+        super().__init__(parts)
+        self._turn = asyncio.Lock()
+
+    async def _tick(self) -> None:
+        async with self._turn:
+            await super()._tick()
 
 
 @cache
@@ -178,6 +234,10 @@ def quick_api() -> FastAPI:
     return app
 
 
+FILE = "sqlite:///"
+"""Begins the URL of a file."""
+
+
 @cache
 def _new_tables() -> bytes:
     """An empty SQLite file with the tables of this version."""
@@ -188,13 +248,13 @@ def _new_tables() -> bytes:
 
 def open_store(folder: Path, url: str | None = None) -> Store:
     """The store of a service; where there was none, its tables are copied and not made statement by statement."""
-    file = folder / "intentctl.sqlite"
-    if url or file.exists():
+    file = Path(url.removeprefix(FILE)) if url else folder / "intentctl.sqlite"
+    if file.exists() or (url and not url.startswith(FILE)):
         return Store.open(folder, url)
     file.write_bytes(_new_tables())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "migrate", lambda _: None)
-        return Store.open(folder)
+        return Store.open(folder, url)
 
 
 class ScriptedService:
@@ -227,7 +287,7 @@ class ScriptedService:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.url = self._ready.result(timeout=30)
+        self.url = self._ready.result(timeout=WITHIN_S)
         return self
 
     def __exit__(self, *reason: object) -> None:
@@ -242,7 +302,7 @@ class ScriptedService:
 
     def ended(self) -> None:
         """Return when it has ended."""
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=WITHIN_S)
         assert not self._thread.is_alive()
 
     @property
@@ -264,7 +324,9 @@ class ScriptedService:
         """A client, with a key where one is given."""
         sent = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(keepalive_expiry=2)  # less than the server's, which may close while a request is sent
-        return httpx.Client(base_url=self.url, headers=sent | headers, timeout=60, trust_env=False, limits=limits)
+        return httpx.Client(
+            base_url=self.url, headers=sent | headers, timeout=WITHIN_S, trust_env=False, verify=False, limits=limits
+        )
 
     def new_key(self, role: str, name: str = "somebody", tenant: str | None = None) -> str:
         """A new key as a whole."""
@@ -276,7 +338,7 @@ class ScriptedService:
 
     def call(self, work: Coroutine[None, None, T]) -> T:
         """The result of a coroutine run in the service's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=WITHIN_S)
 
     def do(self, act: Callable[..., T], *arguments: object) -> T:
         """What a function returns in the service's loop."""
@@ -297,6 +359,24 @@ class ScriptedService:
     def settle(self) -> None:
         """Return when no switch is under way."""
         self.call(self.serving.settled())
+
+    def tick(self) -> None:
+        """Let the controller look once at each model: what it does each few seconds, without the seconds.
+
+        What it cannot do it does at the next look, as in its own loop.
+        """
+        for runner in self.parts.promises.runners.values():
+            with suppress(ServiceError, RuntimeFault):
+                self.call(runner._tick())
+
+    def ticked(self, found: Callable[[], T], what: str) -> T:
+        """What is found, once something is: the controller looks before each time, and what it began has ended."""
+        for _ in range(MOST_LOOKS):
+            self.tick()
+            self.settle()
+            if seen := found():
+                return seen
+        raise AssertionError(f"not within {MOST_LOOKS} looks: {what}")
 
     def _run(self) -> None:
         try:
@@ -341,7 +421,9 @@ class ScriptedService:
         stack.callback(access.end)
         apart, reading = (stack.enter_context(closing(self._apart())) for _ in range(2))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, apart)
-        promises = await stack.enter_async_context(keeping)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("service.promises.wiring.ControlLoop", TickedLoop)
+            promises = await stack.enter_async_context(keeping)
         self.parts = Composition(
             deployment, servings, store, events, profiles, llm, access, promises, kept.devices, apart, reading
         )

@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
+from service.access.audit import Audit
 from service.database import open_database
 from service.errors import StoreError
 from service.store import Store
 from tests.rows import rows
-from tests.service.examples import intent, plan
+from tests.service.examples import intent, operation, plan
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
@@ -78,6 +79,7 @@ def test_tables_of_a_newer_version_are_left_alone(tmp_path, database):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_two_services_that_open_one_database_at_once_one_makes_the_tables(tmp_path, postgres):
     url, making = postgres.new_database(), []
     waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
@@ -121,9 +123,13 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone_is_an_error_until_it_is_back(tmp_path, postgres):
-    store = Store.open(tmp_path, postgres.new_database())
+def test_a_server_keeps_plans_and_what_claims_them_and_is_an_error_while_it_is_gone(tmp_path, postgres):
+    """The one test of ``make test`` with PostgreSQL: whatever is tested with SQLite is tested with it in ``make exhaustive``."""
+    url = postgres.new_database()
+    store = Store.open(tmp_path, url)
     store.save_plan(intent(), plan())
+    assert store.claim_plan("plan-1", operation())
+    assert not store.claim_plan("plan-1", operation("op-2"))
     postgres.stop()
     try:
         for _ in range(2):
@@ -132,8 +138,13 @@ def test_a_server_that_is_gone_is_an_error_until_it_is_back(tmp_path, postgres):
     finally:
         postgres.start()
 
-    assert store.plan("plan-1") == (plan(), None)
+    assert store.plan("plan-1") == (plan(), "op-1")
+    assert (store.operation("op-1"), store.operation("op-2")) == (operation(), None)
     store.close()
+    again = Store.open(tmp_path, url)
+    assert again.plan("plan-1") == (plan(), "op-1")
+    assert Audit(again).verify() == ()
+    again.close()
 
 
 @pytest.mark.slow
@@ -146,6 +157,7 @@ def test_a_password_is_never_told(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_a_url_says_of_waiting_holds(tmp_path, postgres):
     url = postgres.new_database()
     engine = open_database(tmp_path, f"{url}&connect_timeout=9")
@@ -155,6 +167,7 @@ def test_what_a_url_says_of_waiting_holds(tmp_path, postgres):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_password_from_elsewhere_needs_no_escapes_and_goes_before_one_in_the_url(tmp_path, postgres):
     url = postgres.new_database().replace("postgres@", "postgres:old@")
     engine = open_database(tmp_path, url, "p@ss/word:?%41")

@@ -41,7 +41,7 @@ def process(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def client(url: str, key: str) -> httpx.Client:
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False)
+    return httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False)
 
 
 def act(admin: httpx.Client, operator: httpx.Client, told: Answers) -> None:
@@ -111,7 +111,7 @@ def one_life(folder: Path, told: Answers, after_s: float) -> Answers:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("kills", [1, pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_nothing_that_was_answered_is_lost_and_what_committed_serves(tmp_path, kills):
     dice, told = random.Random(kills), Answers()
     for _ in range(kills + 1):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
-import transformers
 
 from runtime.models import Cluster, Gpu, Link, Node, uniform
 from runtime.router import Router
@@ -33,6 +32,8 @@ SHAPE = {
 def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint to which all ids are alike."""
     folder = tmp_path_factory.mktemp("flat")
+    import transformers
+
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE))
     torch.nn.init.zeros_(model.lm_head.weight)
     model.save_pretrained(folder)

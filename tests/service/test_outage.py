@@ -40,7 +40,9 @@ def gone(postgres) -> Iterator[None]:
         postgres.start()
 
 
-@pytest.fixture(params=["a disk that takes nothing", "a server that is gone"])
+@pytest.fixture(
+    params=["a disk that takes nothing", pytest.param("a server that is gone", marks=pytest.mark.exhaustive)]
+)
 def failing(request, tmp_path) -> Iterator[tuple[ScriptedService, object]]:
     """A service, and what makes its database fail."""
     if request.param == "a disk that takes nothing":
@@ -61,7 +63,7 @@ def refused(answer: httpx.Response) -> None:
 def test_a_database_that_fails_stops_no_stream_and_leaves_nothing_half_done(failing):
     service, outage = failing
     with (
-        httpx.Client(base_url=service.url, timeout=60, trust_env=False) as http,
+        httpx.Client(base_url=service.url, timeout=120, trust_env=False) as http,
         ThreadPoolExecutor() as pool,
     ):
         alone = http.post("/openai/v1/chat/completions", json=CHAT).json()["choices"]

@@ -90,7 +90,7 @@ def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others
             got = rest_of(stream)
         assert got.count(b'data: {"id"') == 300
         assert b"data: [DONE]" in got[-40:]
-        assert running.wait(timeout=30) == 0
+        assert running.wait(timeout=120) == 0
         said = (tmp_path / "log").read_text()
         assert "`auth: none`" in said
         assert said.count("\n") == 2
@@ -100,7 +100,8 @@ def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others
 
 
 @pytest.mark.slow
-def test_a_service_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp_path):
+@pytest.mark.exhaustive  # the test after this one has all of it but the processes
+def test_a_process_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp_path):
     with real_service(tmp_path, "auth: none") as (running, url):
         drivers = children(running.pid)
         with stream_of(url, max_tokens=16_000) as stream:
@@ -108,22 +109,41 @@ def test_a_service_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp
             until_stopping(url)
             running.send_signal(signal.SIGTERM)
             assert STOPPED.encode() in rest_of(stream)
-        assert running.wait(timeout=30) == 0
+        assert running.wait(timeout=120) == 0
         assert "Traceback" not in (tmp_path / "log").read_text()
     assert drivers
     assert not [pid for pid in drivers if Path(f"/proc/{pid}").exists()]
 
 
+def asked_of_one_that_holds(service: ScriptedService) -> socket.socket:
+    """A connection whose question the engine has, and does not answer."""
+    service.do(service.engine.hold)
+    connection = connect(service.url)
+    body = b'{"model": "counting", "prompt": "abc", "max_tokens": 5}'
+    connection.sendall(request("/openai/v1/completions", body=body))
+    service.until(lambda: bool(service.engine.requests))
+    return connection
+
+
 @pytest.mark.slow
-def test_streams_that_do_not_end_in_time_are_ended_by_name(tmp_path):
-    with ScriptedService(tmp_path, DEPLOYMENT + "clients: {stop_timeout_s: 0.2}\n") as service:
-        service.do(service.engine.hold)
-        with connect(service.url) as connection:
-            body = b'{"model": "counting", "prompt": "abc", "max_tokens": 5}'
-            connection.sendall(request("/openai/v1/completions", body=body))
-            service.until(lambda: bool(service.engine.requests))
+def test_a_service_that_is_told_twice_ends_what_is_asked_of_it_and_itself(tmp_path):
+    with ScriptedService(tmp_path) as service:
+        with asked_of_one_that_holds(service) as connection:
+            service.stop()
+            assert until_stopping(service.url).document["code"] == "stopping"
             service.stop()
             assert answer(connection).document["error"]["message"] == STOPPED
+        service.ended()
+
+
+@pytest.mark.slow
+def test_streams_that_do_not_end_in_time_are_ended_by_name(tmp_path):
+    with (
+        ScriptedService(tmp_path, DEPLOYMENT + "clients: {stop_timeout_s: 0.2}\n") as service,
+        asked_of_one_that_holds(service) as connection,
+    ):
+        service.stop()
+        assert answer(connection).document["error"]["message"] == STOPPED
 
 
 def applied(service: ScriptedService) -> str:

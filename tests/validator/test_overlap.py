@@ -2,11 +2,12 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import DAYS, DatedWindow, FromNowWindow, RecurringWindow
 from tests.rows import rows
+from tests.tries import tries
 from tests.validator.goals import clocks, recurring
 from validator.intervals import defined, overlap
 
@@ -137,7 +138,7 @@ def this_week(zones):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@tries(200)
 @given(this_week(SUMMERLESS), this_week(SUMMERLESS))
 def test_two_windows_overlap_exactly_when_a_moment_of_the_week_is_in_both(a, b):
     shared = any(holds(a, moment) and holds(b, moment) for moment in MOMENTS)

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from intent.models import (
@@ -17,6 +17,7 @@ from intent.models import (
 from intent.translate import translate
 from runtime.capabilities import Limits
 from tests.rows import rows
+from tests.tries import tries
 from tests.validator.goals import CATALOGUE, any_goals, goal_sets
 from validator.models import MessageWords
 from validator.schema import check
@@ -124,7 +125,7 @@ LANGUAGES = st.sampled_from(["en", "zh"])
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@tries(150)
 @given(st.lists(any_goals(), min_size=1, max_size=5), LANGUAGES, st.booleans())
 def test_nothing_that_has_the_form_makes_it_raise_and_twice_is_once(intent_of, site, big, goals, language, large):
     where = big if large else site
@@ -138,7 +139,7 @@ PEAK_TP, NIGHT_PP = replace(TP, window="peak"), Config("pp", "==", 2, "x", windo
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@tries(150)
 @example(([Config("tp", "==", 9, "x"), Config("pp", "==", 1, "x")],) * 2)
 @example(([Config("tp", "==", 3, "x"), Config("pp", "==", 3, "x")],) * 2)
 @example(([PEAK_TP, NIGHT_PP, Config("replicas", "==", 4, "x")],) * 2)
@@ -152,7 +153,7 @@ def test_the_order_of_goals_changes_nothing(intent_of, big, orders):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@tries(100)
 @given(goal_sets(), goal_sets(1))
 def test_another_goal_never_takes_a_clash_away(intent_of, big, goals, more):
     clashing = validate(intent_of(*goals), big).outcome is Outcome.CONFLICT

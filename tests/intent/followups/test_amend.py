@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.followups.amend import amend
@@ -21,6 +21,7 @@ from tests.intent.followups.shared import CATALOGUE, applied
 from tests.intent.rules.conftest import short
 from tests.intent.tables import table
 from tests.rows import rows
+from tests.tries import tries
 
 ONE = "keep P99 TTFT < 2s at peak"
 TWO = "p99 TTFT under 2 s and p95 E2E under 10 s"
@@ -308,7 +309,7 @@ WISHES = {
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@tries(150)
 @given(
     st.lists(st.sampled_from(sorted(WISHES)), min_size=1, max_size=5, unique=True),
     st.integers(3, 9),
@@ -332,7 +333,7 @@ PIECES = st.sampled_from([
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@tries(400)
 @given(
     st.sampled_from([ONE, TWO, ZH, "keep latency under 2 s", "wibble", "no int4; tp 2"]),
     st.lists(PIECES, max_size=8) | st.lists(st.characters(), max_size=30),

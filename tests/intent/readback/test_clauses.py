@@ -3,7 +3,7 @@ from dataclasses import fields, replace
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import (
@@ -27,6 +27,7 @@ from intent.times import spoken
 from tests.intent.rules.conftest import short
 from tests.intent.tables import table
 from tests.rows import rows
+from tests.tries import tries
 from tests.validator.goals import CATALOGUE, TYPES, any_goals, goals, windows
 from validator.models import MessageWords as ValidatorWords
 from validator.schema import check
@@ -213,7 +214,7 @@ def test_the_words_name_every_fact(goal, language):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@tries(300)
 @given(st.one_of(goals(), any_goals()), st.one_of(goals(), any_goals()), st.sampled_from(["en", "zh"]))
 def test_two_different_goals_never_have_the_same_words(a, b, language):
     if not (valid(a) and valid(b)):
@@ -223,7 +224,7 @@ def test_two_different_goals_never_have_the_same_words(a, b, language):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@tries(300)
 @given(goals(), st.data(), st.sampled_from(["en", "zh"]))
 def test_changing_one_fact_changes_the_words(goal, data, language):
     near = data.draw(TYPES[type(goal)])

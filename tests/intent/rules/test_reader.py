@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.document import to_document
@@ -16,6 +16,7 @@ from intent.rules.reader import without_orders
 from intent.translate import translate
 from tests.intent.rules.sentences import UNDERSTOOD
 from tests.rows import rows
+from tests.tries import tries
 from tests.validator.goals import CATALOGUE, goal_sets
 
 
@@ -167,7 +168,7 @@ def mutated(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@tries(400)
 @given(st.one_of(texts, mutated()))
 def test_no_text_raises_and_all_evidence_stands_in_it(catalogue, text):
     intent = translate(text, catalogue)
@@ -192,7 +193,7 @@ def facts(goals):
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_goals_that_are_read_back_are_the_same_goals(language):
-    @settings(max_examples=300, derandomize=True)
+    @tries(300, derandomize=True)
     @given(goal_sets())
     def holds(said):
         text = render(Intent("x", language, tuple(said), TranslatorInfo("rules")))

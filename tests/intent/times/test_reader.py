@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import available_timezones
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.fold import fold
@@ -13,6 +13,7 @@ from intent.models import NAMED_WINDOWS, Catalogue, DatedWindow, FromNowWindow, 
 from intent.times import PROBLEMS, TimeMatch, find, spoken
 from tests.intent.tables import lines
 from tests.rows import rows
+from tests.tries import tries
 
 LINES = lines("windows.txt")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -161,7 +162,7 @@ SENTENCES = (
 
 @pytest.mark.slow
 @given(recurring | dated | from_now, st.sampled_from(SENTENCES), st.sampled_from(ZONES))
-@settings(max_examples=1000)
+@tries(1000)
 def test_what_is_spoken_of_a_window_is_read_as_that_window_wherever_it_stands(window, sentence, here):
     catalogue = Catalogue(models=(), windows=NAMED_WINDOWS, now=NOW, tz=here)
     for language in ("en", "zh"):
@@ -178,7 +179,7 @@ WORDS_OF_TIME = st.sampled_from([word for line in LINES for word in re.findall(r
 @given(
     st.lists(WORDS_OF_TIME, max_size=14).map(" ".join) | st.lists(WORDS_OF_TIME, max_size=14).map("".join) | st.text()
 )
-@settings(max_examples=2000)
+@tries(2000)
 def test_any_words_come_to_windows_or_known_problems_in_order(text):
     folded = fold(text).text
     catalogue = Catalogue(models=(), windows=NAMED_WINDOWS, now=NOW, tz="Europe/Berlin")

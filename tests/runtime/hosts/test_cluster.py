@@ -28,6 +28,7 @@ from tests.runtime.hosts.machines import Machine, machine, namespaces
 from tests.runtime.scripted import reaches
 from tests.runtime.test_lost_engines import LOGPROB_TOLERANCE, STREAMS, difference
 from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TOKENIZER
+from tests.runtime.torch_engine.test_crossing import are_moved
 
 __all__ = ["namespaces"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
@@ -51,7 +52,7 @@ def on(devices: str) -> Topology:
 ONE, TWO, HERE = on("CPU[2]"), on("CPU[2,3]"), on("CPU[0,1]")
 
 
-FEW = ("seeded", "greedy 0")
+FEW = ("seeded", "greedy 0", "document")
 
 
 async def said(
@@ -141,21 +142,36 @@ def same(spoken: dict[str, list[Delta]], unbroken: dict[str, list[Delta]], route
 
 async def begun(spoken: dict[str, list[Delta]], streams: int) -> None:
     async with asyncio.timeout(120):
-        while len(spoken) < streams or min(map(len, spoken.values())) < 30:  # noqa: ASYNC110 - processes bring it about
+        while len(spoken) < streams or min(map(len, spoken.values())) < 5:  # noqa: ASYNC110 - processes bring it about
             await asyncio.sleep(0.005)
 
 
-FAR = pytest.param(0.005, "200mbit", 30, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1200)])
+async def test_streams_that_switch_on_another_host_are_those_of_one(keys, unbroken, tmp_path):
+    with machine("b", keys / "b.pem", tmp_path) as there:
+        async with reached(there, keys) as (hosts, _), serving(hosts, ONE) as (engine, router):
+            assert len(there.processes()) == 2  # a driver and its worker
+            await are_moved(engine, router, unbroken, TWO)
+            assert (router.counts.lost, router.counts.duplicates, router.counts.wrong_epoch) == (0, 0, 0)
+            with pytest.raises(TopologyError, match="on the hosts a and b: a topology runs on one"):
+                await engine.prepare(on("CPU[1,2]"))
+        async with asyncio.timeout(60):
+            while there.processes():  # noqa: ASYNC110 - the agent ends them
+                await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize(("delay_s", "rate", "switches"), [(0.0, "1gbit", 3), FAR], ids=["near", "far"])
-async def test_streams_and_switches_on_another_host_are_those_of_one(keys, unbroken, tmp_path, delay_s, rate, switches):
+SWITCHES = 30
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("delay_s", "rate"), [(0.0, "1gbit"), (0.005, "200mbit")], ids=["near", "far"])
+async def test_many_switches_on_another_host_under_streams(keys, unbroken, tmp_path, delay_s, rate):
     with machine("b", keys / "b.pem", tmp_path, delay_s) as there:
         there.shape(rate)
         async with reached(there, keys) as (hosts, _), serving(hosts, ONE) as (engine, router):
-            assert len(there.processes()) == 2  # a driver and its worker
-            coordinator, targets = Coordinator(engine, router, Written(), SwitchSettings()), itertools.cycle((TWO, ONE))
-            for number in range(0, switches, 3):
+            coordinator = Coordinator(engine, router, Written(), SwitchSettings())
+            targets = itertools.cycle((TWO, ONE))
+            for number in range(0, SWITCHES, 3):
                 spoken: dict[str, list[Delta]] = {}
                 streams = asyncio.create_task(said(router, spoken))
                 await begun(spoken, len(STREAMS))
@@ -164,11 +180,6 @@ async def test_streams_and_switches_on_another_host_are_those_of_one(keys, unbro
                     assert report.phase is Phase.DONE, report.detail
                 await streams
                 same(spoken, unbroken, router)
-            with pytest.raises(TopologyError, match="on the hosts a and b: a topology runs on one"):
-                await engine.prepare(on("CPU[1,2]"))
-        async with asyncio.timeout(20):
-            while there.processes():  # noqa: ASYNC110 - the agent ends them
-                await asyncio.sleep(0.02)
 
 
 LOSSES = {
@@ -179,17 +190,17 @@ LOSSES = {
     "hears nothing": Machine.hear_nothing,
     "cut off": Machine.cut_off,
 }
-IN_CI = ("killed", "silent")
+IN_CI = ("killed",)
 
 
 @pytest.mark.parametrize(
     "losses",
     [IN_CI, pytest.param((*LOSSES,) * 5, marks=[pytest.mark.exhaustive, pytest.mark.timeout(3600)])],
-    ids=["each", "all"],
+    ids=["killed", "all"],
 )
 async def test_streams_of_a_lost_host_go_on_here(keys, unbroken, tmp_path, losses):
     for loss in losses:
-        names = tuple(STREAMS) if loss == losses[0] else FEW
+        names = FEW if losses == IN_CI or loss != losses[0] else tuple(STREAMS)
         await streams_go_on(loss, names, keys, unbroken, tmp_path)
 
 
@@ -230,11 +241,11 @@ async def test_a_host_that_is_back_serves_again(keys, tmp_path):
     with machine("b", keys / "b.pem", tmp_path) as there:
         async with reached(there, keys) as (hosts, elsewhere):
             there.kill_agent()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not elsewhere.out:  # noqa: ASYNC110 - the connection's end brings it about
                     await asyncio.sleep(0.01)
             there.start_agent()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while elsewhere.out:  # noqa: ASYNC110 - it is looked for
                     await asyncio.sleep(0.01)
             async with serving(hosts, ONE) as (engine, _):

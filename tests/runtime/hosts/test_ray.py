@@ -148,8 +148,8 @@ async def refusals(ray: Head, port: int, folder: Path) -> None:
 
 
 @needs_ray
-@pytest.mark.slow
-@pytest.mark.parametrize("after_s", [0, pytest.param(90, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("after_s", [0, 90])
 async def test_what_serves_outlives_the_actor_and_the_head(tmp_path, port, monkeypatch, after_s):
     monkeypatch.setattr(placement, "PORT", port)
     with head(tmp_path) as ray:
@@ -197,7 +197,7 @@ async def test_no_agent_starts_under_ray_without_tokens(tmp_path, port):
 
 
 @needs_ray
-@pytest.mark.slow
+@pytest.mark.exhaustive
 async def test_a_head_that_says_nothing_is_waited_for_until_a_deadline(port, monkeypatch):
     monkeypatch.setattr(placement, "ASK_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:

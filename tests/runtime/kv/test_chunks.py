@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import TopologyError
@@ -12,6 +12,7 @@ from runtime.kv.memory import MemoryFaultError
 from runtime.kv.store import KvShape, KvStore
 from tests.rows import rows
 from tests.runtime.kv.chunked import fill, gained, pieces_of, read, store_of
+from tests.tries import tries
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -21,7 +22,7 @@ EVERYWHERE = [(0, 11)]
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=12)
+@tries(12)
 @given(
     st.sampled_from([torch.float32, torch.bfloat16]),
     st.sampled_from([1, 2]),

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kv.blocks import BlockPool
 from runtime.kv.prefixes import BlockHash, PrefixCache, hash_block
+from tests.tries import tries
 
 SIZE = 2
 BLOCKS = 8
@@ -162,7 +163,7 @@ TURNS = st.tuples(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(st.lists(TURNS, max_size=60))
 def test_a_hit_has_the_tokens_asked_for_and_no_block_goes_to_two_that_write(turns):
     world = World()

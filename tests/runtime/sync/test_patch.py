@@ -13,6 +13,7 @@ from runtime.kv.blocks import BlockPool
 from runtime.sync.patch import Integers, PatchSync
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.sampling_tasks import Sampled
+from tests.tries import tries
 
 SIZE = 4
 
@@ -234,7 +235,7 @@ ACTIONS = st.lists(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(ACTIONS, st.integers(7, 12), st.integers(1, 6))
 def test_after_the_cut_every_valid_slot_on_the_target_equals_the_source(actions, blocks, tokens):
     world = World.of(blocks)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import torch
-import transformers
 
 from runtime.models import Cluster
 from runtime.torch_engine.engine import TorchEngine
@@ -36,14 +35,14 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64,
 }
 KINDS = {
-    "llama-untied": (transformers.LlamaForCausalLM, transformers.LlamaConfig, {"tie_word_embeddings": False}),
+    "llama-untied": ("LlamaForCausalLM", "LlamaConfig", {"tie_word_embeddings": False}),
     "llama3-rope": (
-        transformers.LlamaForCausalLM,
-        transformers.LlamaConfig,
+        "LlamaForCausalLM",
+        "LlamaConfig",
         {"tie_word_embeddings": False, "rope_parameters": LLAMA3_ROPE},
     ),
-    "qwen2-tied": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config, {"tie_word_embeddings": True}),
-    "qwen3-tied": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config, {"tie_word_embeddings": True}),
+    "qwen2-tied": ("Qwen2ForCausalLM", "Qwen2Config", {"tie_word_embeddings": True}),
+    "qwen3-tied": ("Qwen3ForCausalLM", "Qwen3Config", {"tie_word_embeddings": True}),
 }
 
 
@@ -51,10 +50,13 @@ KINDS = {
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Kind to folder, random float32 weights."""
     folders = {}
+    import transformers  # most runs of most workers do without
+
     transformers.utils.logging.disable_progress_bar()
-    for kind, (model_class, config_class, extra) in KINDS.items():
+    for kind, (model_name, config_name, extra) in KINDS.items():
         torch.manual_seed(len(folders))
-        model = model_class(config_class(**{**SHAPE, **extra}))
+        config = getattr(transformers, config_name)(**{**SHAPE, **extra})
+        model = getattr(transformers, model_name)(config)
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:  # the usual ones and zeros would hide a mistake
                 torch.nn.init.uniform_(parameter, 0.5, 1.5)

@@ -27,6 +27,10 @@ SETTINGS = EngineSettings(
 )
 
 
+CUT_S = 60.0
+"""For a cut in a test: a busy machine is no failure."""
+
+
 class Ears:
     """Hears everything the engine says, and asks it for more."""
 
@@ -61,6 +65,12 @@ class Ears:
 
     async def have(self, name: str, count: int) -> None:
         await self.until(lambda: len(self.tokens.get(name, [])) >= count)
+
+    async def goes_on(self, name: str) -> None:
+        """Wait until it says more than it has, or has come to its end."""
+        tokens = self.tokens.setdefault(name, [])
+        more = len(tokens) + 2
+        await self.until(lambda: len(tokens) >= more or (bool(tokens) and tokens[-1].finish is not None))
 
     async def ended(self, *names: str) -> None:
         await self.until(lambda: all(name in self.tokens and self.tokens[name][-1].finish for name in names))
@@ -104,7 +114,7 @@ class Ears:
 
     async def commit(self, shadow: TorchShadow) -> Cut:
         self.epoch += 1
-        cut = await shadow.cut(self.epoch, deadline_s=5)
+        cut = await shadow.cut(self.epoch, deadline_s=CUT_S)
         await shadow.release()
         return cut
 

@@ -20,7 +20,7 @@ from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from tests.runtime.scripted import cluster_of
-from tests.runtime.torch_engine.ears import all_same, started
+from tests.runtime.torch_engine.ears import all_same, same, started
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,13 +42,13 @@ SETTINGS = EngineSettings(
 CHUNK = 4 * 8 * 2 * 16 * 4
 """Bytes of a chunk of one layer and one KV head."""
 CHUNKS = 8
-TOKENS = 24
+TOKENS = 8
 REQUESTS = [
     GenerationRequest(f"r{n}", tuple(7 * j % 101 for j in range(5 + 9 * n)), SamplingParams(TOKENS), 1)
     for n in range(2)
 ]
-LATE = replace(REQUESTS[1], request_id="late")
-"""Begins when the first target is up, by when the others may have ended."""
+LATE = replace(REQUESTS[1], request_id="late", sampling=SamplingParams(100))
+"""Begins when the first target is up, by when the others have ended; too long to end before the cut."""
 
 
 class Driven(TorchEngine):
@@ -81,28 +81,59 @@ async def serving(
 async def on_a_cpu(checkpoints):
     async with serving(TorchEngine, checkpoints["qwen3-tied"], "CPU[0]:0-5") as heard:
         await heard.said(TOKENS)
+        await heard.submit([LATE])
+        await heard.said(LATE.sampling.max_tokens)
         return heard.tokens
 
 
-async def test_pools_and_switches_change_no_token_and_memory_follows_the_pieces(checkpoints, on_a_cpu):
-    async with serving(Driven, checkpoints["qwen3-tied"], "CPU[0]:0-5") as heard:
+async def cut_early(heard: Heard, text: str) -> None:
+    """A switch under a request that has just begun: the interpreter takes its time for each token."""
+    shadow = await heard.engine.prepare(heard._topology(text))
+    await shadow.ready()
+    await heard.submit([LATE])
+    await heard.said(2)
+    await shadow.lag()
+    before = await heard.engine.digests()
+    heard._epoch += 1
+    await shadow.cut(heard._epoch, deadline_s=100)
+    await heard.compare(before)
+    await shadow.release()
+
+
+FULL = LAYERS * HEADS * CHUNKS
+ALONE = "CPU[0]:0-5"
+STAGES = "CPU[0]:0-2 > CPU[1]:2-5", {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
+"""A topology, and the chunks of each device."""
+BACK = ALONE, {0: FULL, 1: 0}
+"""To what stood by without memory."""
+RANKS = "CPU[2,1]:0-5", {0: 0, 1: LAYERS * 2 * CHUNKS, 2: LAYERS * 2 * CHUNKS}
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [(BACK,), pytest.param((RANKS, (STAGES[0], STAGES[1] | {2: 0})), marks=pytest.mark.exhaustive)],
+    ids=["back", "by way of ranks"],
+)
+async def test_pools_and_switches_change_no_token_and_memory_follows_the_pieces(checkpoints, on_a_cpu, ways):
+    async with serving(Driven, checkpoints["qwen3-tied"], ALONE) as heard:
         await heard.said(2)
-        full = LAYERS * HEADS * CHUNKS
-        assert await held(heard) == {0: full}
+        assert await held(heard) == {0: FULL}
         shrunk = await heard.engine.resize(14)  # ids 0 to 13, and the last for probes: chunks 0 to 3, and 7
         assert await held(heard) == {0: LAYERS * HEADS * 5}
-        assert shrunk.returned_bytes == (full - LAYERS * HEADS * 5) * CHUNK
+        assert shrunk.returned_bytes == (FULL - LAYERS * HEADS * 5) * CHUNK
         await heard.engine.resize(BLOCKS - 1)  # they have chunks again before they return
-        assert await held(heard) == {0: full}
-        await heard.switch("CPU[0]:0-2 > CPU[1]:2-5", [LATE])
-        assert await held(heard) == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
-        await heard.switch("CPU[2,1]:0-5")
-        assert await held(heard) == {0: 0, 1: LAYERS * 2 * CHUNKS, 2: LAYERS * 2 * CHUNKS}
-        await heard.switch("CPU[0]:0-2 > CPU[1]:2-5")  # which stood by without memory
-        assert await held(heard) == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS, 2: 0}
+        assert await held(heard) == {0: FULL}
         await heard.said(TOKENS)
-        all_same(heard.tokens, on_a_cpu | {"late": on_a_cpu["r1"]})
+        await cut_early(heard, STAGES[0])
         assert heard.compared
+        await heard.engine.cancel("late")
+        assert await held(heard) == STAGES[1]
+        for text, chunks in ways:
+            await heard.switch(text)
+            assert await held(heard) == chunks
+        late = [token for token in heard.tokens.pop("late") if token.token_id is not None]
+        same(late, on_a_cpu["late"][: len(late)])
+        all_same(heard.tokens, {name: on_a_cpu[name] for name in ("r0", "r1")})
 
 
 @pytest.mark.exhaustive
@@ -112,15 +143,17 @@ async def test_layers_that_are_streamed_take_their_memory_along(checkpoints, on_
     streamed = plan(now, target, Checkpoint(folder).spec, KvSize(BLOCKS, 8), dict.fromkeys((0, 1), 1.0))
     tight = int(max(streamed.peak_bytes.values()) / (1 - footprint.HEADROOM)) + 4096
     async with serving(Driven, folder, ways[0], tight) as heard:
-        await heard.said(2)
+        await heard.said(TOKENS)
         shadow = await heard.engine.prepare(target)
         await shadow.ready()
+        await heard.submit([LATE])
+        await heard.said(2)
         await shadow.lag()
         assert set((await shadow.cut(2, deadline_s=60)).paths) == {"stream"}
         await shadow.release()
         assert (await heard.engine.stats()).total_blocks == BLOCKS - 1
         assert await held(heard) == {0: 2 * HEADS * CHUNKS, 1: 3 * HEADS * CHUNKS}
-        await heard.said(TOKENS)
+        await heard.said(LATE.sampling.max_tokens)
         all_same(heard.tokens, on_a_cpu)
 
 

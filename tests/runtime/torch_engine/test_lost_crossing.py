@@ -23,7 +23,7 @@ from tests.runtime.torch_engine.driver.test_hung import (
     alive,
     sampled,
 )  # fmt: skip
-from tests.runtime.torch_engine.ears import Ears
+from tests.runtime.torch_engine.ears import CUT_S, Ears
 from tests.runtime.torch_engine.two_hosts import PP2, TP2, crossing
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,6 @@ STATED = {
 }
 CELLS = [(victim, phase, name) for victim in STATED for phase in PHASES for name in ("SIGSTOP", "SIGKILL")]
 FEW = {
-    ("driver of the source", "cutting", "SIGKILL"),
     ("driver of the target", "committed", "SIGKILL"),
 }
 
@@ -115,7 +114,7 @@ async def struck(ears: Ears, cell: tuple[str, str, str]) -> set[int]:
         await within(shadow.lag())
     await strike("cutting")
     if phase != "warming":
-        await within(shadow.cut(2, 2.0 if phase != "committed" else 20.0))
+        await within(shadow.cut(2, 2.0 if phase != "committed" else CUT_S))
     if shadow.moved:
         await strike("committed")
     await within(shadow.release() if shadow.moved else shadow.abort(Reason.CANCELLED))
@@ -150,7 +149,7 @@ async def test_what_is_stated_comes_in_time(
         await ears.switch(PP2 if stated in {MOVED, GOES_ON} else TP2)
         await ears.ended("next")
         for number in range(0 if is_over else 4):
-            await ears.have(f"r{number}", len(ears.tokens[f"r{number}"]) + 2)
+            await ears.goes_on(f"r{number}")
             await ears.cancel(f"r{number}")
         right = {name for name, tokens in ears.tokens.items() if tokens[-1].finish is not Finish.ERROR}
         assert right == ({"next"} if is_over else {*ears.tokens})

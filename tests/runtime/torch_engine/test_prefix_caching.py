@@ -42,7 +42,7 @@ class Asked(Ears):
         text = f"{self._number} count by {step} from 0: {' '.join(str(step * n) for n in range(1, length))}"
         return tuple(tokenizers.Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json")).encode(text).ids[:length])
 
-    async def begin(self, name: str, prompt: Prompt, tokens: int = 24) -> None:
+    async def begin(self, name: str, prompt: Prompt, tokens: int = 12) -> None:
         """Ask, and wait for the first token."""
         await self.run(GenerationRequest(name, prompt, SamplingParams(tokens), self.epoch))
 
@@ -50,13 +50,13 @@ class Asked(Ears):
         await self.ended(name)
         return self.tokens[name]
 
-    async def say(self, name: str, prompt: Prompt, tokens: int = 24) -> list[Token]:
+    async def say(self, name: str, prompt: Prompt, tokens: int = 12) -> list[Token]:
         await self.begin(name, prompt, tokens)
         return await self.end(name)
 
     async def uncached(self, prompt: Prompt) -> list[Token]:
         """What the engine without prefix caching says."""
-        said = await self._without.whole(GenerationRequest("uncached", prompt, SamplingParams(24), 1))
+        said = await self._without.whole(GenerationRequest("uncached", prompt, SamplingParams(12), 1))
         return said["uncached"]
 
     async def hits(self) -> int:
@@ -153,7 +153,7 @@ async def test_a_hit_during_a_sync_is_copied_as_if_it_had_been_computed(asked, n
     assert after.digests == before.digests
     assert await asked.hits() - before_hits == 2 * cached(long)
     early = await asked.end("early")
-    same(early[:24], uncached)
+    same(early[:12], uncached)
     same(asked.tokens["late"], uncached)
     same(await asked.say("after", long), uncached)
     assert await asked.hits() - before_hits == 3 * cached(long), "the target had it"

@@ -1,5 +1,6 @@
 """Every topology to every other, one switch after the other on living workers under load: no byte, logprob or token changes."""
 
+import asyncio
 import dataclasses
 import itertools
 import statistics
@@ -13,7 +14,7 @@ from runtime.errors import Reason, SwitchError, TopologyError
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
-from tests.runtime.torch_engine.ears import LAYERS, Ears, hearing, same, started
+from tests.runtime.torch_engine.ears import CUT_S, LAYERS, Ears, hearing, same, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -87,7 +88,7 @@ def prompts() -> dict[str, GenerationRequest]:
         length = lengths[number % len(lengths)]
         own = tuple((31 * number + 7 * j) % 101 for j in range(length))
         temperature = 0.8 if number % 3 == 0 else 0.0
-        params = SamplingParams(70 + 6 * number, temperature=temperature, top_p=0.95, seed=number)
+        params = SamplingParams(40 + 5 * number, temperature=temperature, top_p=0.95, seed=number)
         found[f"r{number}"] = GenerationRequest(f"r{number}", COMMON + own if number % 4 == 0 else own, params, 1)
     return found
 
@@ -134,6 +135,12 @@ class Streams(Ears):
         await self.until(lambda: self.task.done() or self._checked >= wanted)
         self.raise_failure()
 
+    async def end(self) -> None:
+        """Begin none anew, as the engine is about to close."""
+        self.raise_failure()
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
     def raise_failure(self) -> None:
         """What was wrong with a stream."""
         if self.task.done():
@@ -147,7 +154,7 @@ async def move(streams: Streams, text: str) -> int:
         pass
     before = await engine.digests()
     streams.epoch += 1
-    cut = await shadow.cut(streams.epoch, deadline_s=10)
+    cut = await shadow.cut(streams.epoch, deadline_s=CUT_S)
     kept = {name: count for name, count in before.positions.items() if name in cut.moved}
     after = await engine.digests(kept)
     still = (await engine.digests()).positions  # what ended meanwhile gave its blocks to others
@@ -166,7 +173,7 @@ async def test_a_circuit_takes_every_ordered_pair_once():
 @pytest.mark.parametrize(
     ("names", "layers_per_slab", "switches"),
     [
-        (TOPOLOGIES, 1, 6),
+        (TOPOLOGIES, 1, 4),
         pytest.param(STACKED, 2, 8, marks=pytest.mark.exhaustive),
         pytest.param(TOPOLOGIES, 1, len(TOPOLOGIES) * (len(TOPOLOGIES) - 1), marks=pytest.mark.exhaustive),
         pytest.param(STACKED, 2, len(STACKED) * (len(STACKED) - 1), marks=pytest.mark.exhaustive),
@@ -188,7 +195,7 @@ async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
             hits.append(stats.prefix_cache_hits)
             compared.append(await move(streams, names[node]))
             streams.raise_failure()
-        await streams.checked(2 * RUNNING)
+        await streams.checked(len(reference))
         assert engine.topology == streams.topology(names[node])
         assert min(running for running, _ in crowds) >= RUNNING - 2, "one may just have ended"
         assert statistics.median(compared) >= RUNNING // 4
@@ -199,6 +206,7 @@ async def test_a_walk_over_topologies_changes_no_byte_no_logprob_and_no_token(
             with pytest.raises(SwitchError, match=r"stage 1 .* in the middle of a slab of 2 layers") as refused:
                 await engine.prepare(divided)
             assert refused.value.reason is Reason.UNSUPPORTED
+        await streams.end()
 
 
 @pytest.mark.exhaustive
@@ -218,6 +226,7 @@ async def test_ranks_that_share_no_memory_go_every_way_and_say_what_those_say_th
             compared.append(await move(streams, APART[node]))
             streams.raise_failure()
         await streams.checked(len(few))
+        await streams.end()
     assert (len(compared), min(compared) > 0) == (12, True)
     async with hearing(engine) as ears:
         await ears.be(APART[0])

@@ -122,8 +122,6 @@ def usual(known):
     ("topology", "trace", "share", "tolerance"),
     [
         ("8B on A100", "azure_code", 0.7, 0.15),
-        ("70B on A100x4", "azure_conv", 0.7, 0.15),
-        ("70B on L40Sx4", "mooncake", 0.7, 0.15),
         *(
             pytest.param(topology, trace, *share, marks=pytest.mark.exhaustive)
             for topology in ("8B on A100", "70B on A100x4", "70B on L40Sx4")

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selector.pipelines.balance import Holds, StageSlot, fullest, most_layers
+from tests.tries import tries
 
 SEATS = (StageSlot(0, 1), StageSlot(0, 2), StageSlot(1, 1), StageSlot(1, 3))
 
@@ -51,7 +52,7 @@ units = st.lists(st.integers(0, 5), min_size=1, max_size=2)
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@tries(50)
 @given(rows=layers_by_role, more=units)
 def test_the_table_says_what_trying_everything_says(rows, more):
     holds, stages, budget = holds_of(rows, more), [1, 2, 2, 4], (3, 4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.capabilities import Batching
@@ -18,6 +18,7 @@ from selector.pipelines.operating import OperatingLoad, Setting, StageKind, pool
 from selector.pipelines.optimum import Threshold, most_held, reading, solve
 from selector.pipelines.stages import running
 from tests.selector.pipelines.brute_force import BruteForce
+from tests.tries import tries
 
 GB = 10**9
 PROFILES = {kind: profiles.load(kind) for kind in ("A100", "L40S")}
@@ -126,14 +127,14 @@ def check(one: Instance) -> bool:
 
 @pytest.mark.slow
 def test_nothing_better_is_found_by_trying_everything():
-    answered = [check(instance(seed)) for seed in range(150)]
-    assert 50 < sum(answered) < 140
+    answered = [check(instance(seed)) for seed in range(40)]
+    assert 13 < sum(answered) < 38
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_nothing_better_is_found_in_two_thousand_instances():
-    for seed in range(150, 2150):
+    for seed in range(40, 2040):
         check(instance(seed))
 
 
@@ -176,7 +177,7 @@ def lowest(grid: Grid, wanted: Threshold, *bounds: Threshold) -> float:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@tries(25)
 @given(
     counts=st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any),
     more=st.sampled_from([(1, 0), (0, 1), (2, 2)]),
@@ -189,7 +190,7 @@ def test_more_devices_never_make_it_worse(counts, more, metric):
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@tries(25)
 @given(
     memory=st.floats(0.3, 2.0),
     more=st.floats(1.0, 2.0),
@@ -202,7 +203,7 @@ def test_more_memory_never_makes_it_worse(memory, more, metric):
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@tries(25)
 @given(bound=st.floats(0.05, 5.0), tighter=st.floats(0.1, 1.0), metric=st.sampled_from(["tpot", "devices"]))
 def test_a_tighter_goal_never_makes_it_better(bound, tighter, metric):
     grid, wanted = seventy(cluster_of(4, 2)), Threshold(metric, 0.0)

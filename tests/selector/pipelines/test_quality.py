@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
@@ -18,6 +18,7 @@ from selector.pipelines.operating import OperatingLoad, Setting, StageKind, pool
 from selector.pipelines.optimum import Threshold, reading, solve
 from tests.rows import rows
 from tests.selector.pipelines.brute_force import BruteForce
+from tests.tries import tries
 
 GB = 10**9
 PROFILES = {kind: profiles.load(kind) for kind in ("A100", "L40S")}
@@ -126,7 +127,7 @@ def lowest(grid: Grid, metric: str, *bounds: Threshold) -> float:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@tries(20)
 @given(
     bound=st.one_of(st.floats(0, 0.05), st.sampled_from(sorted(LOSSES.values()))),
     more=st.floats(1.0, 3.0),

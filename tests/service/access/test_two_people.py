@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from service.access.rights import Role
-from tests.service.asking import end_of, new_plan, problem, until
-from tests.service.scripted import DEPLOYMENT, ScriptedService
+from tests.service.asking import end_of, new_plan, problem
+from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService
 
 TWO = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 1000000}\napproval: {by: another}")
 PROMISE = {"text": "keep P99 TTFT < 900s at peak"}
@@ -126,9 +126,6 @@ def test_a_key_that_takes_another_ones_place_in_time_keeps_its_persons_approval(
     assert bob.get(f"/v1/plans/{made['id']}/standing").json()["approval"]["by"] == "rota"
 
 
-QUICK = "promises: {tick_s: 0.1, probation_s: 0.2, dwell_s: 0.5, calm_s: 0.5}\n"
-
-
 @pytest.mark.slow
 def test_the_controllers_plan_needs_another_than_who_said_its_intents(tmp_path):
     with (
@@ -138,7 +135,7 @@ def test_the_controllers_plan_needs_another_than_who_said_its_intents(tmp_path):
     ):
         said = bob.post("/v1/intents", json={"text": "use at most 1 GPU"}).json()["id"]
         assert eve.post(f"/v1/intents/{said}:activate", json={}).status_code == 201
-        plan_id = until(lambda: eve.get("/v1/controller").json()["decisions"][0]["plan_id"], "a plan")
+        plan_id = service.ticked(lambda: eve.get("/v1/controller").json()["decisions"][0]["plan_id"], "a plan")
         refused = problem(bob.post(f"/v1/plans/{plan_id}:apply"), 403, "not_approved")
         assert f"only bob would have acted (said {said}, applied the plan); another person has to" in refused["detail"]
         assert eve.post(f"/v1/plans/{plan_id}:apply").status_code == 202
@@ -156,6 +153,6 @@ def test_the_controller_acts_within_policy_for_what_another_activated(tmp_path):
         assert "only bob would have acted (said" in refused["detail"]
         said = bob.post("/v1/intents", json={"text": "use at most 1 GPU"}).json()["id"]
         assert eve.post(f"/v1/intents/{said}:activate", json={}).status_code == 201
-        until(lambda: eve.get("/v1/topology").json()["topology"]["shape"] == "1x1", "the switch")
+        service.ticked(lambda: eve.get("/v1/topology").json()["topology"]["shape"] == "1x1", "the switch")
         entry = eve.get("/v1/audit", params={"act": "plan.apply"}).json()["entries"][0]
         assert (entry["who"], entry["after"]["approved_by"]) == ("the controller", "policy")

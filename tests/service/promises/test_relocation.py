@@ -22,7 +22,7 @@ from service.errors import StoreError
 from service.settings import Settings
 from tests.service.asking import until
 from tests.service.promises.test_service import FREEZE, ONE_DEVICE, outcomes, promised
-from tests.service.real import EXAMPLE
+from tests.service.real import EXAMPLE, WITHOUT_SPARE
 from tests.service.scripted import SAMPLES, ScriptedService, served
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def test_a_lost_engine_starts_on_what_is_left_and_that_is_reported_like_a_switch
         runs = lost_on(service, 1)
         assert 1 not in runs.devices
         assert out(http) == [1]
-        (outcome,) = until(lambda: outcomes(http), "an outcome")
+        (outcome,) = service.ticked(lambda: outcomes(http), "an outcome")
         assert (outcome["cause"], outcome["target"], outcome["ended"]) == ("recovery", str(runs), "done")
         assert outcome["reason"] == "its worker died"
         now = http.get("/v1/topology").json()
@@ -123,7 +123,7 @@ def test_what_cannot_be_written_is_written_when_the_store_is_back(tmp_path, monk
 
 
 async def heard(parts: Composition, number: int, deltas: list[Delta]) -> list[int | None]:
-    whole = GenerationParams(SamplingParams(300), ignore_eos=True)
+    whole = GenerationParams(SamplingParams(100), ignore_eos=True)
     async for delta in parts.servings["counting"].router.generate(f"count by {number} from 11: ", whole):
         if not delta.is_pause:
             deltas.append(delta)  # noqa: PERF401 - others look at it while it grows
@@ -137,7 +137,7 @@ def sick(tmp_path, monkeypatch):
     monkeypatch.setattr(TorchEngine, "driver_module", "benchmarks.sick_driver")
     monkeypatch.setattr("service.composition.load_profiles", lambda *_: {"CPU": fit_cpu(SAMPLES)})
     text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
-    (tmp_path / "deployment.yaml").write_text(text)
+    (tmp_path / "deployment.yaml").write_text(text + WITHOUT_SPARE)
     (tmp_path / "sick").write_text("")
     return tmp_path / "sick"
 
@@ -149,10 +149,10 @@ def sick_service(sick: Path) -> AbstractAsyncContextManager[Composition]:
 async def test_a_service_goes_on_without_a_device_whose_worker_dies_at_each_start(sick):
     async with sick_service(sick) as parts:
         serving = parts.servings["counting"]
-        unbroken = [await heard(parts, number, []) for number in (1, 2)]
+        unbroken = await asyncio.gather(*(heard(parts, number, []) for number in (1, 2)))
         spoken: list[list[Delta]] = [[], []]
         tasks = [asyncio.create_task(heard(parts, number, spoken[number - 1])) for number in (1, 2)]
-        while min(map(len, spoken)) < 20:  # noqa: ASYNC110 - processes bring it about
+        while min(map(len, spoken)) < 10:  # noqa: ASYNC110 - processes bring it about
             await asyncio.sleep(0.005)
         sick.write_text("1")
         os.kill((await serving.engine.stats()).worker_pids[1], signal.SIGKILL)

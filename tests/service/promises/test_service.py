@@ -1,7 +1,7 @@
 """Promises of a running service: activated, contradicted, kept, overridden, over a restart."""
 
 import time
-from datetime import datetime
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import httpx
@@ -12,10 +12,8 @@ from service.errors import StoreError
 from service.promises.book import Book
 from service.promises.decide import ControlState, Decision, Rules, decide
 from tests.rows import rows
-from tests.service.asking import until
-from tests.service.scripted import DEPLOYMENT, elsewhen, served
+from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, elsewhen, served
 
-QUICK = "promises: {tick_s: 0.1, probation_s: 0.2, dwell_s: 0.5, calm_s: 0.5}\n"
 MAY = "approval: {by: person, within: {per_hour: 20}}\n"
 ACTS = DEPLOYMENT + QUICK + MAY + "mode: act\n"
 ONE_DEVICE = "use at most 1 GPU"
@@ -51,6 +49,18 @@ def decision(http: httpx.Client) -> dict:
 
 def outcomes(http: httpx.Client) -> list[dict]:
     return list(http.get("/v1/report").json()["switches"])
+
+
+def an_hour_later(patch: pytest.MonkeyPatch) -> None:
+    """By the clock on the wall, for the controller."""
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(hours=1)
+
+    for module in ("control_loop", "wiring"):
+        patch.setattr(f"service.promises.{module}.datetime", Later)
 
 
 def test_what_is_activated_is_promised_audited_and_planned_for(http: httpx.Client) -> None:
@@ -135,57 +145,58 @@ def test_a_freeze_binds_whoever_applies_until_an_approver_overrides_it(http: htt
     assert applied["after"]["acknowledged"] == {"reconfiguration_limited": "anybody"}
 
 
-def test_one_switch_an_hour_is_one_switch_an_hour(http: httpx.Client) -> None:
+def test_one_switch_an_hour_is_one_switch_an_hour(http: httpx.Client, service: ScriptedService) -> None:
     promised(http, "at most 1 reconfiguration per hour")
     first = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
     assert http.post(f"/v1/plans/{first['id']}:apply").status_code == 202
-    until(lambda: shape(http) == "TP2" and not http.get("/v1/topology").json()["operation"], "the switch")
+    service.settle()
+    assert shape(http) == "TP2"
     second = http.post("/v1/plans", json={"target": "pp2"}).json()["plan"]
     assert http.post(f"/v1/plans/{second['id']}:apply").json()["code"] == "reconfiguration_limited"
 
 
-def test_a_time_that_is_over_ends_a_promise(tmp_path: Path) -> None:
-    with served(tmp_path, DEPLOYMENT + QUICK) as (_, http):
-        promised(http, "no reconfiguration for the next 2 seconds")
-        (found,) = until(
-            lambda: [one for one in http.get("/v1/promises").json()["promises"] if one["state"] == "expired"],
-            "its end",
-        )
-        assert found["why"] == "its time is over"
+def test_a_time_that_is_over_ends_a_promise(
+    http: httpx.Client, service: ScriptedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promised(http, "no reconfiguration for the next 2 seconds")
+    an_hour_later(monkeypatch)
+    service.tick()
+    (found,) = http.get("/v1/promises").json()["promises"]
+    assert (found["state"], found["why"]) == ("expired", "its time is over")
 
 
 def test_the_controller_recommends_and_a_person_applies(tmp_path: Path) -> None:
-    with served(tmp_path, DEPLOYMENT + QUICK) as (_, http):
+    with served(tmp_path, DEPLOYMENT + QUICK) as (service, http):
         promised(http, ONE_DEVICE)
-        plan_id = until(lambda: decision(http)["plan_id"], "a plan")
+        plan_id = service.ticked(lambda: decision(http)["plan_id"], "a plan")
         found = decision(http)
         assert (found["kind"], found["cause"]) == ("hold", "window")
         assert "a person has to: intentctl apply" in found["reason"]
         assert shape(http) == "PP2"
         assert http.get(f"/v1/plans/{plan_id}").json()["kind"] == "promise"
         assert http.post(f"/v1/plans/{plan_id}:apply").status_code == 202
-        (outcome,) = until(lambda: [one for one in outcomes(http) if one["verdict"]], "a verdict")
+        (outcome,) = service.ticked(lambda: [one for one in outcomes(http) if one["verdict"]], "a verdict")
         assert (outcome["cause"], outcome["ended"], outcome["verdict"]) == ("window", "done", "unknown")
         assert http.get("/v1/controller").json()["overrides"] == []
 
 
 def test_a_no_holds_in_mode_act_and_over_a_restart(tmp_path: Path) -> None:
-    with served(tmp_path, ACTS.replace("mode: act", "mode: recommend")) as (_, http):
+    with served(tmp_path, ACTS.replace("mode: act", "mode: recommend")) as (service, http):
         promised(http, ONE_DEVICE)
-        plan_id = until(lambda: decision(http).get("plan_id"), "the plan")
+        plan_id = service.ticked(lambda: decision(http).get("plan_id"), "the plan")
         said = {"note": "never", "for_s": 36_000}
         assert http.post(f"/v1/plans/{plan_id}:reject", json=said).json()["barred_until_s"] > time.time() + 35_000
         http.post("/v1/controller", json={"mode": "act"})
-        until(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no")
+        service.ticked(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no")
         assert decision(http)["kind"] == "hold"
-    with served(tmp_path, ACTS) as (_, http):
-        until(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no after a restart")
+    with served(tmp_path, ACTS) as (service, http):
+        service.ticked(lambda: f"rejected {plan_id}" in decision(http)["reason"], "the no after a restart")
         (no,) = http.get("/v1/controller").json()["refusals"]
         assert (no["by"], no["act"], no["about"]) == ("anybody", "rejected", plan_id)
         assert datetime.fromisoformat(no["until"]).timestamp() > time.time() + 35_000
         assert shape(http) == "PP2"
         http.post("/v1/controller", json={"paused": False})
-        until(lambda: shape(http) == "1x1", "the switch")
+        service.ticked(lambda: shape(http) == "1x1", "the switch")
 
 
 def test_a_moment_without_the_database_forgets_no_switch_and_no_verdict(tmp_path: Path, monkeypatch) -> None:
@@ -199,45 +210,45 @@ def test_a_moment_without_the_database_forgets_no_switch_and_no_verdict(tmp_path
         keep(book, outcome)
 
     monkeypatch.setattr(Book, "keep_outcome", away)
-    with served(tmp_path, ACTS) as (_, http):
+    with served(tmp_path, ACTS) as (service, http):
         promised(http, ONE_DEVICE)
-        (switch,) = until(lambda: [one for one in outcomes(http) if one["verdict"]], "the verdict")
+        (switch,) = service.ticked(lambda: [one for one in outcomes(http) if one["verdict"]], "the verdict")
         assert (switch["cause"], switch["ended"]) == ("window", "done")
     assert failed == {False, True}
 
 
 def test_an_act_from_before_a_promise_does_not_override_it(tmp_path: Path) -> None:
-    with served(tmp_path, ACTS) as (_, http):
+    with served(tmp_path, ACTS) as (service, http):
         plan = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
         assert http.post(f"/v1/plans/{plan['id']}:apply").status_code == 202
-        until(lambda: shape(http) == "TP2" and not http.get("/v1/topology").json()["operation"], "the act")
+        service.settle()
+        assert shape(http) == "TP2"
         answer = activate(http, kept(http, ONE_DEVICE))
         (why,) = answer.json()["against"]
         assert "anybody applied CPU[0,1]" in why
         assert "that act does not stand against it" in why
-        until(lambda: shape(http) == "1x1", "the switch to one device")
+        service.ticked(lambda: shape(http) == "1x1", "the switch to one device")
         assert http.get("/v1/controller").json()["overrides"] == []
 
 
 def test_the_controller_acts_within_policy_and_leaves_an_override_alone(tmp_path: Path) -> None:
-    with served(tmp_path, ACTS) as (_, http):
+    with served(tmp_path, ACTS) as (service, http):
         promised(http, ONE_DEVICE)
-        until(lambda: shape(http) == "1x1", "the switch")
+        service.ticked(lambda: shape(http) == "1x1", "the switch")
         assert http.get("/v1/operations").json()["operations"][0]["applied_by"] == "the controller"
-        until(lambda: not http.get("/v1/topology").json()["operation"], "its end")
         plan = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
         assert http.post(f"/v1/plans/{plan['id']}:apply").status_code == 202
-        (override,) = until(lambda: http.get("/v1/controller").json()["overrides"], "the override")
+        (override,) = service.ticked(lambda: http.get("/v1/controller").json()["overrides"], "the override")
         assert (override["by"], override["until"]) == ("anybody", None)
-        assert "will not change it" in until(
+        assert "will not change it" in service.ticked(
             lambda: decision(http)["kind"] == "hold" and decision(http)["reason"], "why"
         )
         assert shape(http) == "TP2"
-    with served(tmp_path, ACTS) as (_, http):
-        until(lambda: http.get("/v1/controller").json()["overrides"], "the override after a restart")
+    with served(tmp_path, ACTS) as (service, http):
+        service.ticked(lambda: http.get("/v1/controller").json()["overrides"], "the override after a restart")
         assert (shape(http), http.get("/v1/promises").json()["promises"][0]["state"]) == ("TP2", "active")
         http.post("/v1/controller", json={"paused": False})
-        until(lambda: shape(http) == "1x1", "the way back")
+        service.ticked(lambda: shape(http) == "1x1", "the way back")
 
 
 def test_modes_and_a_pause_survive_a_restart(tmp_path: Path) -> None:
@@ -249,8 +260,10 @@ def test_modes_and_a_pause_survive_a_restart(tmp_path: Path) -> None:
         assert (found["mode"], found["paused"]) == ("act", True)
 
 
-def test_a_pin_keeps_what_runs_over_a_restart_until_it_is_let_go(tmp_path: Path) -> None:
-    with served(tmp_path, ACTS) as (_, http):
+def test_a_pin_keeps_what_runs_over_a_restart_until_it_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path, ACTS) as (service, http):
         assert http.post("/v1/controller", json={"pinned_s": 60}).json()["pin"]["until"]
         assert http.post("/v1/controller", json={"pinned": True}).json()["pin"] == {
             "by": "anybody",
@@ -258,12 +271,13 @@ def test_a_pin_keeps_what_runs_over_a_restart_until_it_is_let_go(tmp_path: Path)
         }
         (why,) = activate(http, kept(http, ONE_DEVICE)).json()["against"]
         assert why.startswith("anybody pinned what runs; it is kept until `intentctl resume`, and this asks for")
-        until(lambda: "anybody pinned what runs" in decision(http)["reason"], "the pin")
-    with served(tmp_path, ACTS) as (_, http):
-        until(lambda: "anybody pinned what runs" in decision(http)["reason"], "the pin after a restart")
+        service.ticked(lambda: "anybody pinned what runs" in decision(http)["reason"], "the pin")
+    with served(tmp_path, ACTS) as (service, http):
+        service.ticked(lambda: "anybody pinned what runs" in decision(http)["reason"], "the pin after a restart")
         assert shape(http) == "PP2"
         http.post("/v1/controller", json={"pinned": True, "pinned_s": 1})
-        until(lambda: shape(http) == "1x1", "the switch when the pin has ended")
+        an_hour_later(monkeypatch)
+        service.ticked(lambda: shape(http) == "1x1", "the switch when the pin has ended")
         assert http.get("/v1/controller").json()["pin"] is None
 
 
@@ -275,9 +289,9 @@ def test_a_roll_back_is_not_held_up_by_what_was_applied_lately(tmp_path: Path, m
         return Decision("switch", "it made it worse", done[0].source, "roll_back")
 
     monkeypatch.setattr("service.promises.controller.decide", worse)
-    with served(tmp_path, ACTS.replace("per_hour: 20", "per_hour: 1")) as (_, http):
+    with served(tmp_path, ACTS.replace("per_hour: 20", "per_hour: 1")) as (service, http):
         promised(http, ONE_DEVICE)
-        until(lambda: len(outcomes(http)) == 2, "the way back")
+        service.ticked(lambda: len(outcomes(http)) == 2, "the way back")
         assert [one["cause"] for one in outcomes(http)] == ["window", "roll_back"]
 
 
@@ -299,13 +313,13 @@ def recently(http: httpx.Client) -> list[dict]:
 
 
 def test_what_was_asked_is_told_step_by_step_kept_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.promises.control_loop.LOAD_S", 0.5)
-    with served(tmp_path, DEPLOYMENT + QUICK) as (_, http):
+    monkeypatch.setattr("service.promises.control_loop.LOAD_S", 0.0)
+    with served(tmp_path, DEPLOYMENT + QUICK) as (service, http):
         promised(http, "keep P99 TTFT < 60s")
-        until(lambda: recently(http)[-1]["streams"] is not None, "a look")
+        service.ticked(lambda: recently(http)[-1]["streams"] is not None, "a look")
         for _ in range(3):
             http.post("/openai/v1/completions", json={"model": "counting", "prompt": "ab", "max_tokens": 3})
-        until(lambda: any((one["tokens_s"] or 0) > 0 for one in recently(http)), "tokens")
+        service.ticked(lambda: any((one["tokens_s"] or 0) > 0 for one in recently(http)), "tokens")
         ended = [one for one in recently(http) if one["ttft_s"]["p99"] is not None]
         assert 1 <= len(ended) <= 2  # a minute may begin meanwhile
         assert all(one["rate_rps"] > 0 and one["e2e_s"]["p50"] >= one["ttft_s"]["p50"] for one in ended)
@@ -316,13 +330,13 @@ def test_what_was_asked_is_told_step_by_step_kept_and_counted(tmp_path: Path, mo
             loads = [one["tenants"][0] for one in http.get("/v1/load/history").json()["loads"]]
             return loads if sum(one["requests"] for one in loads) == 3 else []
 
-        loads = until(kept, "the loads")
+        loads = service.ticked(kept, "the loads")
         assert {one["output_tokens"] for one in loads if one["requests"]} == {3}
 
         def counted() -> list[dict]:
             return [one for one in http.get("/v1/report").json()["attainment"] if one["total"] == 3]
 
-        (found,) = until(counted, "three requests")
+        (found,) = service.ticked(counted, "three requests")
         assert (found["met"], found["share"], found["needed"]) == (3, 1.0, 0.99)
         (load,) = http.get("/v1/load").json()["models"]
         assert load["tenants"][0]["requests"] == 3

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from intent.models import Goal, Objective, RecurringWindow, Window
 from runtime.capabilities import Capabilities
@@ -36,6 +37,25 @@ SIZES = {str(topology(size)): topology(size) for size in (1, 2, 4)}
 
 def load(rate_rps: float) -> Workload:
     return Workload(rate_rps, 10, 10, 4)
+
+
+@lru_cache(maxsize=4096)
+def predicted(num_devices: int, rate_rps: float, output_tokens: int) -> Prediction:
+    """Of one stage on so many devices; a world asks a dozen times at each look."""
+    sustained = PER_DEVICE_RPS * num_devices
+    return Prediction(
+        ttft_s=dict.fromkeys(("mean", "p99"), 2 * rate_rps / sustained),
+        tpot_s={},
+        e2e_s={},
+        throughput_tok_s=sustained * output_tokens,
+        gpu_util=min(1.0, rate_rps / sustained),
+        usd_per_hour=float(num_devices),
+        batch=4,
+        quality_loss=0.0,
+        error_band=0.1,
+        source="analytic",
+        devices=num_devices,
+    )
 
 
 @dataclass
@@ -94,21 +114,7 @@ class Capacities:
         return load(self.declared.get(next(iter(segment.windows), "always"), 1.5))
 
     def prediction(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction:
-        sustained = PER_DEVICE_RPS * len(topology.devices)
-        ttft_s = dict.fromkeys(("mean", "p99"), 2 * workload.rate_rps / sustained)
-        return Prediction(
-            ttft_s=ttft_s,
-            tpot_s={},
-            e2e_s={},
-            throughput_tok_s=sustained * workload.output_tokens,
-            gpu_util=min(1.0, workload.rate_rps / sustained),
-            usd_per_hour=float(len(topology.devices)),
-            batch=4,
-            quality_loss=0.0,
-            error_band=0.1,
-            source="analytic",
-            devices=len(topology.devices),
-        )
+        return predicted(topology.stages[0].tp_size, workload.rate_rps, workload.output_tokens)
 
     def _holds(self, goal: Goal, one: Topology, asked: Workload, engine: Capabilities | None) -> bool:
         predicted = self.prediction(one, asked, engine)

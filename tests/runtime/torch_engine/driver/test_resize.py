@@ -37,7 +37,7 @@ def request(name: str, prompt: int, tokens: int) -> GenerationRequest:
     return GenerationRequest(name, tokens_of, SamplingParams(tokens), epoch=1)
 
 
-STREAMS = [request(f"r{i}", 40 + 60 * i, 150) for i in range(5)]
+STREAMS = [request(f"r{i}", 40 + 60 * i, 60) for i in range(5)]
 NAMES = [one.request_id for one in STREAMS]
 
 
@@ -104,15 +104,21 @@ async def unswitched(engine: TorchEngine):
 
 async def test_a_pool_shrinks_and_grows_under_streams_that_notice_nothing(unswitched, heard):
     await heard.warm()
-    await heard.run(*STREAMS)
+    await heard.run(request("stays", 100, 700), *STREAMS)
     before, was = await heard.engine.digests(), await heard.held()
     shrunk = await heard.engine.resize(40)
     after, now = await heard.engine.digests(before.positions), await heard.held()
+    still = (await heard.engine.digests()).positions  # others may have ended, on a busy machine
     assert (shrunk.num_blocks, shrunk.owed) == (40, 0)
     assert shrunk.returned_bytes == sum(was.values()) - sum(now.values()) >= 70 * BLOCK
     assert sum(now.values()) <= 42 * BLOCK  # and the scratch block, and what peers page in
-    assert after.digests == before.digests
-    assert {at: after.blocks[at] for at in before.blocks} == before.blocks
+    kept = {key: digest for key, digest in before.digests.items() if key[0] in still}
+    assert "stays" in {key[0] for key in kept}
+    assert {key: after.digests[key] for key in kept} == kept
+    blocks = {at: block for at, block in before.blocks.items() if at[0] in still}
+    assert {at: after.blocks[at] for at in blocks} == blocks
+    await heard.cancel("stays")
+    del heard.tokens["stays"]
     assert await heard.blocks() == 40
     grown = await heard.engine.resize(128)
     assert (grown.num_blocks, grown.owed, grown.returned_bytes) == (128, 0, 0)
@@ -126,19 +132,19 @@ async def test_blocks_in_use_retire_as_they_come_free_and_their_memory_follows(u
     await heard.run(*STREAMS[:3])
     names = await heard.long(3, tokens=140)
     resizing = asyncio.create_task(heard.engine.resize(35))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while (at_first := await heard.blocks()) == 128:
             pass
     shrunk = await resizing
     assert at_first > 35, "what streams hold stays theirs"
     assert shrunk.num_blocks == 35 + shrunk.owed <= at_first
     await heard.cancel(*names)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while await heard.blocks() != 35:
             pass
     await heard.ended(*NAMES[:3])
     all_same({name: heard.tokens[name] for name in NAMES[:3]}, {name: unswitched[name] for name in NAMES[:3]})
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         while sum((await heard.held()).values()) > 37 * BLOCK:
             pass
 
@@ -159,7 +165,7 @@ async def test_sizes_that_cannot_be_are_refused_with_the_figures(heard):
 
 
 async def test_the_target_has_memory_for_what_will_be_copied_before_it_is(heard):
-    await heard.run(*STREAMS[:3])
+    await heard.run(*(request(f"stays{i}", 40 + 60 * i, 900) for i in range(3)))
     used, before = await heard.used(), await heard.held()
     shadow = await heard.prepared("tp2")
     gained = (await heard.held())[1] - before[1]
@@ -193,7 +199,6 @@ async def test_a_switch_makes_its_own_room_and_the_pool_grows_to_what_the_target
 
 
 async def test_an_aborted_switch_gives_the_blocks_back(unswitched, heard):
-    await heard.warm()
     await heard.run(*STREAMS)
     for is_up in (True, False):
         shadow = await heard.engine.prepare(heard.topology("1x1"))

@@ -10,12 +10,12 @@ import pytest
 import pytest_asyncio
 
 from runtime import grammar
-from runtime.engine import Finish, GenerationRequest, SamplingParams
+from runtime.engine import Finish, GenerationRequest, SamplingParams, Token
 from runtime.errors import RequestError
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.models import EngineSettings
 from tests.runtime.scripted import cluster_of
-from tests.runtime.torch_engine.ears import hearing, started
+from tests.runtime.torch_engine.ears import Ears, hearing, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -25,13 +25,13 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "minLength": 20, "maxLength": 60},
-        "sizes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9999}, "minItems": 40, "maxItems": 40},
+        "sizes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9999}, "minItems": 10, "maxItems": 10},
         "more": {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"], "additionalProperties": False},
     },
     "required": ["name", "sizes", "more"],
     "additionalProperties": False,
 }  # fmt: skip
-PLAIN = SamplingParams(300, stop_token_ids=TOKENIZER.eos_ids)
+PLAIN = SamplingParams(100, stop_token_ids=TOKENIZER.eos_ids)
 DOCUMENT = replace(PLAIN, max_tokens=500, grammar=grammar.json_schema(SCHEMA), temperature=1.3, min_p=0.02)
 WISHES = {
     "document": replace(DOCUMENT, seed=4),
@@ -61,7 +61,11 @@ async def ears(engine):
         yield made
 
 
-async def test_a_switch_changes_nothing_of_it(ears):
+@pytest.mark.parametrize(
+    "ways", [("tp2",), pytest.param(("pp2", "tp2", "1x1"), marks=pytest.mark.exhaustive)], ids=["tp2", "others"]
+)
+async def test_a_switch_changes_nothing_of_it(ears, ways):
+    await ears.be("1x1")
     wanted = [request(name, sampling) for name, sampling in WISHES.items()]
     unswitched = await ears.whole(*wanted)
     for name in ("document", "another"):
@@ -69,17 +73,23 @@ async def test_a_switch_changes_nothing_of_it(ears):
         jsonschema.validate(json.loads(text), SCHEMA)
     ids = {name: [token.token_id for token in said] for name, said in unswitched.items()}
     assert len({str(said) for said in ids.values()}) == len(WISHES)
+    for target in ways:
+        await is_the_same_through_a_switch(ears, wanted, unswitched, target)
+
+
+async def is_the_same_through_a_switch(
+    ears: Ears, wanted: list[GenerationRequest], unswitched: dict[str, list[Token]], target: str
+) -> None:
+    shadow = await ears.prepared(target)  # on a busy machine this takes longer than what is said
     await ears.submit(*wanted)
-    for epoch, target in enumerate(("tp2", "1x1", "pp2"), start=2):
-        for name in WISHES:
-            await ears.have(name, 20 * (epoch - 1))
-        shadow = await ears.synced(target)
-        assert set((await shadow.cut(epoch, 5.0)).moved) == set(WISHES)
-        await shadow.release()
+    for name in WISHES:
+        await ears.have(name, 5)
+    await shadow.lag()
+    assert set((await ears.commit(shadow)).moved) == set(WISHES)
     await ears.all_ended(len(WISHES))
     for name, said in unswitched.items():
-        switched = ears.tokens[name]
-        assert [token.token_id for token in switched] == ids[name], name
+        switched = ears.tokens.pop(name)
+        assert [token.token_id for token in switched] == [token.token_id for token in said], name
         assert switched[-1].finish is (Finish.STOP if WISHES[name].grammar else Finish.LENGTH)
         logprobs = [(a.logprob, b.logprob) for a, b in zip(switched, said, strict=True)]
         # penalties bring unlikely tokens, whose logprobs are large
@@ -89,7 +99,7 @@ async def test_a_switch_changes_nothing_of_it(ears):
 
 async def test_a_grammar_that_passes_its_limits_ends_its_own_request_alone(engine, ears):
     ambiguous = grammar.context_free('start: e\ne: e e | e e e | "1"')
-    await ears.submit(request("ambiguous", replace(PLAIN, grammar=ambiguous)))
+    await ears.submit(request("ambiguous", replace(PLAIN, max_tokens=300, grammar=ambiguous)))
     await ears.submit(request("plain", replace(PLAIN, max_tokens=60)))
     await ears.all_ended(2)
     end = ears.tokens["ambiguous"][-1]

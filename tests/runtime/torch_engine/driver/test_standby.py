@@ -15,7 +15,7 @@ from runtime.torch_engine.driver.standby import Standby
 from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from tests.rows import rows
-from tests.runtime.torch_engine.ears import LAYERS, hearing, started
+from tests.runtime.torch_engine.ears import CUT_S, LAYERS, hearing, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -51,7 +51,7 @@ async def test_what_lost_a_worker_after_the_cut_does_not_stand_by(engine, ears):
     await ears.submit(STREAM)
     shadow = await ears.synced("1x1")
     ears.epoch += 1
-    await shadow.cut(ears.epoch, deadline_s=5)
+    await shadow.cut(ears.epoch, deadline_s=CUT_S)
     os.kill((await engine.stats()).worker_pids[1], signal.SIGKILL)
     while 1 in (await engine.stats()).worker_pids:
         pass

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.footprint import Piece
@@ -13,6 +13,7 @@ from runtime.kv.store import KvShape, KvStore
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker.attention import Attention, Decodes, _reading
 from tests.rows import rows
+from tests.tries import tries
 
 LAYERS, KV_HEADS, GROUP, BLOCKS, BLOCK_SIZE, DIM = 2, 4, 2, 64, 4, 8
 
@@ -29,7 +30,7 @@ def dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int) -> torc
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@tries(40)
 @given(
     st.lists(st.tuples(st.integers(0, 11), st.sampled_from([1, 1, 2, 5])), min_size=1, max_size=5),
     st.integers(0, 10_000),

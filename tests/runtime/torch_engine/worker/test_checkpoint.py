@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 from runtime.errors import CheckpointError, UnsupportedModelError
@@ -104,6 +103,8 @@ def test_both_spellings_of_rope_are_read():
 
 
 def test_a_sharded_checkpoint_reads_like_a_whole_one(checkpoints, tmp_path):
+    import transformers
+
     model = transformers.LlamaForCausalLM.from_pretrained(checkpoints["llama-untied"])
     model.save_pretrained(tmp_path, max_shard_size="200KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kv.store import KvShape
@@ -11,6 +11,7 @@ from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker.attention import Attention
 from runtime.torch_engine.worker.chunked_attention import ChunkedAttention, _cut
 from tests.runtime.kv.chunked import fill, gained, read
+from tests.tries import tries
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -18,7 +19,7 @@ LAYERS, KV_HEADS, BLOCKS, BLOCK_SIZE, DIM = 2, 3, 40, 4, 16
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=8)
+@tries(8)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 1, 2, 36])), min_size=1, max_size=2),
     st.integers(0, 10_000),

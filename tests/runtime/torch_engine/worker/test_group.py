@@ -22,7 +22,7 @@ from runtime.torch_engine.worker.group import (
 )
 from tests.rows import rows
 
-ROUNDS = {"shared_memory": 300, "torch_distributed": 20}
+ROUNDS = {"shared_memory": 100, "torch_distributed": 8}
 """gloo takes some milliseconds for each on a busy machine."""
 LOCAL, CPU = "127.0.0.1", torch.device("cpu")
 Join = Callable[[int, int], Peers]
@@ -103,7 +103,7 @@ def test_a_sum_is_bit_identical_on_every_rank(fork, meeting, tmp_path, form):
 
 @pytest.mark.slow
 @both_forms
-@rows(("first", "second"), [(1, 1), (2, 1), (1, 2), (2, 2), (2, 4)])
+@rows(("first", "second"), [(1, 1), (2, 1), (1, 2), (2, 4)])
 def test_the_next_stage_receives_every_hidden_state_in_order(fork, meeting, form, first, second):
     join = meeting(form, first, second)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,6 +25,7 @@ from runtime.vllm_engine.connector.frontier import (
     covering,
     tail_start,
 )
+from tests.tries import tries
 
 BLOCK_SIZE, NUM_SLOTS, MAX_FLIGHT = 4, 7, 2
 
@@ -196,7 +197,7 @@ class Source(RuleBasedStateMachine):
 @pytest.mark.slow
 def test_what_the_source_says_is_staged_is_what_its_blocks_hold():
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Source, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
+        Source, settings=tries(150, stateful_step_count=30)
     )
 
 
@@ -331,7 +332,7 @@ class Target(RuleBasedStateMachine):
 @pytest.mark.slow
 def test_the_target_loads_exactly_what_it_can_reach_from_the_slots_of_the_request():
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Target, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
+        Target, settings=tries(150, stateful_step_count=30)
     )
 
 

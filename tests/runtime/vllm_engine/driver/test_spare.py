@@ -142,6 +142,7 @@ async def test_a_target_starts_in_the_spare_and_the_next_begins_when_the_switch_
     assert group_pids(waited.pid) == []
 
 
+@pytest.mark.exhaustive
 async def test_a_target_starts_in_a_new_process_while_the_spare_is_not_ready(engine):
     waited = waiting(engine.spare)
     waited.is_prepared = False
@@ -151,6 +152,7 @@ async def test_a_target_starts_in_a_new_process_while_the_spare_is_not_ready(eng
     await target.close()
 
 
+@pytest.mark.exhaustive
 async def test_a_spare_that_is_dead_when_it_is_ordered_costs_a_new_process(engine):
     waited = waiting(engine.spare)
     os.killpg(waited.pid, signal.SIGKILL)  # nobody has heard of it yet
