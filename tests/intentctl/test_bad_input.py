@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.intentctl.real import write_profile
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, write_deployment
 
@@ -88,7 +89,8 @@ def test_a_checkpoint_of_another_kind_or_without_a_tokenizer_is_one_message(refu
 
 @pytest.mark.slow
 def test_a_truncated_checkpoint_and_no_write_access_to_the_store_are_one_message(refused, tmp_path):
-    file = write_deployment(tmp_path)
+    file = write_deployment(tmp_path, DEPLOYMENT + "profiles: {CPU: cpu.yaml}\ntorch: {spare: false}\n")
+    write_profile(tmp_path)
     shutil.rmtree(tmp_path / "counting")
     shutil.copytree(REPOSITORY / "examples" / "counting", tmp_path / "counting")
     (tmp_path / "file").write_text("")

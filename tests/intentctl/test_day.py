@@ -1,12 +1,8 @@
 """The days of the demo: their windows and loads, and what is made of what their clients saw."""
 
-import json
 import math
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 
-import pytest
 import yaml
 
 from intentctl.day import (
@@ -155,18 +151,3 @@ def test_a_day_and_a_surge_are_demos_of_their_own(run, options):
     code, out, err = run("demo", *options)
     assert (code, out) == (2, "")
     assert "leave the others out" in " ".join(err.replace("│", " ").split())
-
-
-@pytest.mark.exhaustive
-@pytest.mark.alone
-@pytest.mark.timeout(600)  # it lives two surges
-def test_the_controller_rescues_a_surge_and_fewer_requests_wait_too_long():
-    command = [sys.executable, "-m", "intentctl", "demo", "--surge", "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    causes = [switch["cause"] for switch in document["switches"]]
-    assert "rescue" in causes
-    assert "roll_back" not in causes
-    assert document["streams"] == document["streams_equal"]
-    assert document["over_bound"] < document["static_over_bound"][SMALLEST]

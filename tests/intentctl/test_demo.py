@@ -13,6 +13,7 @@ from intentctl.streams import Recording
 from runtime.vllm_engine.driver import boot
 from service.deployment import load
 from service.documents.problems import Code
+from tests.intentctl.real import write_real
 from tests.service.examples import operation as planned
 from tests.service.examples import plan
 from tests.service.examples import report as done
@@ -101,15 +102,27 @@ def test_a_plan_without_a_change_a_switch_that_was_given_up_and_a_broken_stream_
     assert "the engine ended" in report([], [broken], [broken])["notes"][0]
 
 
-@pytest.mark.slow
-def test_a_service_that_does_not_start_says_why_and_an_engine_beside_a_deployment_is_refused(run, tmp_path, deployment):
+def test_what_a_service_said_that_does_not_start_is_said_and_an_engine_beside_a_deployment_is_refused(
+    run, tmp_path, deployment, monkeypatch
+):
+    command = tmp_path / "python"
+    command.write_text("#!/bin/sh\nshift 2\necho \"$1 in vain: did you mean 'latency_us'\" >&2\nexit 1\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(command))
+    code, out, err = run("demo", *deployment)
+    assert (code, out) == (1, "")
+    assert "the service did not start: serve in vain: did you mean 'latency_us'" in err
+    code, out, err = run("demo", "--engine", "vllm", *deployment)
+    assert (code, out) == (2, "")
+    assert "leave one" in err
+
+
+@pytest.mark.exhaustive
+def test_a_service_that_does_not_start_says_why(run, tmp_path):
     file = write_deployment(tmp_path, DEPLOYMENT.replace("latency_us", "latencyus"))
     code, _, err = run("demo", "--deployment", file)
     assert code == 1
     assert "did you mean 'latency_us'" in err
-    code, out, err = run("demo", "--engine", "vllm", *deployment)
-    assert (code, out) == (2, "")
-    assert "leave one" in err
 
 
 def test_each_engine_has_an_example_and_without_vllm_it_is_said_how_to_install_it(run, monkeypatch):
@@ -127,20 +140,52 @@ def test_each_engine_has_an_example_and_without_vllm_it_is_said_how_to_install_i
     assert [load(demo.example(engine)).model().engine.name for engine in EngineName] == ["torch", "vllm"]
 
 
+SHORT = """
+from intentctl import cli, demo
+
+demo.PROMPTS = demo.PROMPTS[:4]
+demo.INTENTS = demo.INTENTS[:1]
+demo.MAX_TOKENS = 15_000
+demo.QUIET_TOKENS = 55
+demo.SWITCH_TIMEOUT_S = 200
+cli.main()
+"""
+"""The command with half the streams and one switch; on a busy machine too, streams outlast it."""
+
+
+def shown(*command: str) -> dict:
+    """What a demo says: no stream lost or doubled a token, or has another."""
+    done = subprocess.run([sys.executable, *command, "-o", "json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["streams_equal"] == document["streams"]
+    assert (document["tokens_lost"], document["tokens_duplicated"], document["tokens_changed"]) == (0, 0, 0)
+    assert document["worst_logprob_difference"] <= demo.LOGPROB_TOLERANCE
+    for switch in document["switches"]:
+        assert switch["streams_measured"] == document["streams"]
+        assert switch["paths"] == {"patch": document["streams"]}
+    return document
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_demo_switches_and_every_stream_counts_on(tmp_path):
+    document = shown("-c", SHORT, "demo", "--deployment", str(write_real(tmp_path)))
+    assert document["streams"] == 4
+    (switch,) = document["switches"]
+    assert (switch["intent"], switch["from"], switch["to"]) == (demo.INTENTS[0], "PP2", "1x1")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # three vLLM engines are started
-@pytest.mark.parametrize("engine", ["torch", pytest.param("vllm", marks=pytest.mark.vllm)])
-def test_the_demo_switches_twice_and_every_stream_counts_on(engine):
-    command = [sys.executable, "-m", "intentctl", "demo", "--engine", engine, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    document = json.loads(done.stdout)
-    assert done.returncode == 0, done.stderr
-    assert (document["streams"], document["streams_equal"]) == (8, 8)
-    assert (document["tokens_lost"], document["tokens_duplicated"]) == (0, 0)
+@pytest.mark.parametrize(
+    "engine", [pytest.param("torch", marks=pytest.mark.exhaustive), pytest.param("vllm", marks=pytest.mark.vllm)]
+)
+def test_the_demo_as_it_is_switches_twice(engine):
+    document = shown("-m", "intentctl", "demo", "--engine", engine)
+    assert document["streams"] == 8
     assert [(switch["from"], switch["to"]) for switch in document["switches"]] == [
         ("PP2", "1x1"),
         ("1x1", "TP2"),
     ]
-    assert all(switch["streams_measured"] == 8 for switch in document["switches"])
-    assert all(switch["paths"] == {"patch": 8} for switch in document["switches"])
     assert [switch["intent"] for switch in document["switches"]] == list(demo.INTENTS)

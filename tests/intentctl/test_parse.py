@@ -1,14 +1,15 @@
 """`intentctl parse`: one text as an argument, or one per line of standard input, and a clock of one's own."""
 
+import io
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
+from intentctl import cli
 from tests.rows import rows
 
 TEXT = "keep P99 TTFT < 2s at peak"
@@ -104,34 +105,53 @@ def test_a_clock_that_is_none_is_a_usage_error_that_shows_the_form(run, there, n
     assert "2026-01-05T09:30+08:00" in "".join(err.split())
 
 
-COMMAND = [sys.executable, "-m", "intentctl", "parse", "-", "--deployment", "examples/local-cpu.yaml"]
+PARSE = ("parse", "-", "--deployment", "examples/local-cpu.yaml")
+COMMAND = [sys.executable, "-m", "intentctl", *PARSE]
 CHINESE = "p99 首字延迟 🚀 不超过 2 秒"
 
 
-@pytest.mark.slow
-def test_a_terminal_of_any_encoding_gets_json_and_no_traceback():
-    def parse(encoding: str, *more: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [*COMMAND, *more],
-            input=f"{CHINESE}\n".encode(),
-            capture_output=True,
-            cwd=REPOSITORY,
-            env={"PATH": "", "HOME": "/nonexistent", "PYTHONIOENCODING": encoding},
-            check=False,
-        )
+@pytest.fixture
+def at_terminal(monkeypatch):
+    """What a command prints to standard output and error of an encoding."""
 
-    with ThreadPoolExecutor(2) as pool:
-        said = {encoding: pool.submit(parse, encoding) for encoding in ("ascii", "latin-1")}
-        read = {
-            encoding: pool.submit(parse, encoding, "-o", "json")
-            for encoding in ("utf-8", "ascii", "latin-1", "gb18030")
-        }
-    for one in said.values():
-        assert one.result().returncode == 0
-        assert b"Traceback" not in one.result().stderr
-    for encoding, one in read.items():
-        assert one.result().returncode == 0, one.result().stderr
-        assert json.loads(one.result().stdout.decode(encoding))["text"] == CHINESE
+    def at_terminal(encoding: str, *arguments: str) -> tuple[int, bytes, bytes]:
+        streams = {"stdin": io.BytesIO(f"{CHINESE}\n".encode()), "stdout": io.BytesIO(), "stderr": io.BytesIO()}
+        with monkeypatch.context() as patch:
+            patch.chdir(REPOSITORY)
+            patch.setattr(sys, "argv", ["intentctl", *arguments])
+            for name, data in streams.items():
+                errors = "backslashreplace" if name == "stderr" else "strict"
+                patch.setattr(sys, name, io.TextIOWrapper(data, encoding=encoding, errors=errors))
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            return int(ended.value.code or 0), streams["stdout"].getvalue(), streams["stderr"].getvalue()
+
+    return at_terminal
+
+
+@rows("encoding", ["utf-8", "ascii", "latin-1", "gb18030"])
+def test_a_terminal_of_any_encoding_gets_json_and_no_traceback(at_terminal, encoding):
+    code, out, err = at_terminal(encoding, *PARSE)
+    assert (code, b"Traceback" in err) == (0, False)
+    code, out, err = at_terminal(encoding, *PARSE, "-o", "json")
+    assert code == 0, err
+    assert json.loads(out.decode(encoding))["text"] == CHINESE
+
+
+@pytest.mark.slow
+def test_a_process_without_an_environment_says_the_same():
+    done = subprocess.run(
+        [*COMMAND, "-o", "json"],
+        input=f"{CHINESE}\n".encode(),
+        capture_output=True,
+        cwd=REPOSITORY,
+        env={"PATH": "", "HOME": "/nonexistent", "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.decode("ascii"))["text"] == CHINESE
 
 
 @pytest.mark.slow

@@ -3,13 +3,11 @@
 import json
 import re
 import urllib.request
-from pathlib import Path
 
 import pytest
 import yaml
 
 from intentctl.client import Client
-from intentctl.demo import started_service
 from intentctl.profile import ProfileOptions, Subject, find_subject, profile_text, report
 from intentctl.status import CommandError
 from intentctl.steps import Design, Point, Readings, StepRun
@@ -17,12 +15,12 @@ from selector.models import Profile
 from selector.performance.fit import Running, StepSample
 from selector.profiles import load
 from service import deployment, profiles
+from tests.intentctl.real import TorchService, real_text
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "local-cpu.yaml"
 STEPS = [(1, tokens, 0) for tokens in (64, 256, 1024)] + [(n, 1, c) for n in (1, 4, 8) for c in (64, 1024)]
 
 
@@ -212,26 +210,24 @@ def test_the_file_says_what_was_fitted_and_what_stayed_and_too_few_readings_are_
         report(subject, readings)
 
 
-@pytest.mark.alone
 def test_a_real_engine_is_predicted_within_the_band_of_the_profile_that_was_measured(run, tmp_path, monkeypatch):
-    small = Design(input_tokens=(64, 128, 256, 512), batches=(1, 2, 4), contexts=(64, 256), rounds=1)
+    small = Design(input_tokens=(256, 384, 512, 640), batches=(1, 4), contexts=(64, 256), rounds=1)
     monkeypatch.setattr("intentctl.steps.Design", lambda rounds: small)
-    text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
-    text = text.replace("start: pp2", "start: tp1")
-    (tmp_path / "deployment.yaml").write_text(text)
-    with started_service(tmp_path / "deployment.yaml") as client:
+    with TorchService(tmp_path, real_text().replace("start: pp2", "start: tp1")) as service:
+        client = Client(service.url, service.admin_key)
         subject = find_subject(client, ProfileOptions())
-        monkeypatch.setenv("INTENTCTL_KEY", client.key)
-        monkeypatch.setenv("INTENTCTL_SERVER", client.url)
-        code, out, err = run("profile", "--out", tmp_path / "cpu.yaml", "-o", "json", "--server", client.url)
+        monkeypatch.setenv("INTENTCTL_KEY", service.admin_key)
+        monkeypatch.setenv("INTENTCTL_SERVER", service.url)
+        code, out, err = run("profile", "--out", tmp_path / "measured.yaml", "-o", "json", "--server", service.url)
     assert code == 0, err
 
     document = json.loads(out)
-    (tmp_path / "deployment.yaml").write_text(text + "\nprofiles: {CPU: cpu.yaml}\n")
+    text = service.deployment_file.read_text()
+    (tmp_path / "deployment.yaml").write_text(text.replace("CPU: cpu.yaml", "CPU: measured.yaml"))
     read = deployment.load(tmp_path / "deployment.yaml")
     loaded = profiles.load_profiles(read, read.model(), tmp_path)["CPU"]
     assert loaded.source == "measured"
     found = predicted(document, loaded, subject.running)
     for entry, seconds in zip(document["samples"], found, strict=True):
         assert abs(seconds / entry["measured_s"] - 1) <= loaded.error_band, entry
-    assert {entry["sequences"] for entry in document["samples"]} == {1, 2, 4}
+    assert {entry["sequences"] for entry in document["samples"]} == {1, 4}

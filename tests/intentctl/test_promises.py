@@ -1,12 +1,10 @@
 """Commands about what is promised: said, activated, replaced; agenda, report and the controller."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
-from intentctl.client import Client
 from intentctl.promises import agenda_rows
 from service.documents.promises import AgendaDocument
 from tests.service.scripted import DEPLOYMENT
@@ -71,9 +69,7 @@ def test_a_controller_that_is_quicker_is_no_error(run, new_service):
     service = new_service(BUDGET + "mode: act\n")
     code, out, _ = run("use at most 1 GPU", "--yes", "-o", "json", "--server", service.url)
     assert (code, json.loads(out)["promise"]["state"]) == (0, "active")
-    deadline = time.monotonic() + 60
-    while Client(service.url).topology().topology.shape != "1x1":
-        assert time.monotonic() < deadline
+    service.until(lambda: service.engine.topology.shape == "1x1")
 
 
 @pytest.mark.slow

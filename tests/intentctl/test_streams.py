@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from intentctl.client import Client
@@ -38,16 +40,24 @@ async def test_every_token_is_recorded_with_its_arrival_and_a_stream_that_cannot
 
 
 async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai_at, new_service):
-    client = Client(new_service().url)
-    plan = client.plan(PlanRequest(text="run it with tp=2")).plan.id  # streams would not outlast this
+    service = new_service()
+    client = Client(service.url)
+    plan = client.plan(PlanRequest(text="run it with tp=2")).plan.id
+    service.do(service.engine.hold)
     async with openai_at(client.url) as openai:
-        load = BackgroundLoad(openai, "counting", PROMPTS, 12_000)
-        await load.grow(100)
+        load = BackgroundLoad(openai, "counting", PROMPTS, 100)
+        await asyncio.to_thread(service.until, lambda: len(service.engine.requests) == len(PROMPTS))
+        for _ in range(50):
+            service.do(service.engine.turn)
         operation = client.apply(plan)
-        *_, end = follow(client, operation.id, timeout_s=30)
+        *_, end = await asyncio.to_thread(lambda: [*follow(client, operation.id, timeout_s=200)])
+        assert not any(recording.ended for recording in load.recordings)
+        service.do(service.engine.resume)
         recordings = await load.finish()
     assert end.result.phase == "done"
+    assert end.result.moved == len(PROMPTS)
     for recording in recordings:
+        assert len(recording.tokens) == 100
         changes = [a for a, b in zip(recording.fingerprints, recording.fingerprints[1:], strict=False) if a != b]
         assert len(changes) == 1
         assert set(recording.fingerprints) == {"0-PP2", "1-TP2"}

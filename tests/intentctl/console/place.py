@@ -143,6 +143,20 @@ def watched(context: BrowserContext) -> Page:
     return page
 
 
+OWNED = "#tenant-owned, main script, main style, main iframe, main img, base, main meta, main form[action*=evil]"
+STEERING = frozenset("\u202e\u202a\u2066\u2067\u2068\x00\x1b\x07\u200f")
+"""Characters that turn what is read around, or a terminal."""
+
+
+def refuse_harm(page: Page) -> None:
+    """Nothing of what others wrote became a part of the page, and nothing of it is unreadable."""
+    assert page.evaluate("window.owned") is None
+    assert page.locator(OWNED).count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 1
+    shown = page.locator("main").inner_text()
+    assert not set(shown) & STEERING, shown
+
+
 def say(page: Page, text: str) -> None:
     """Say something at the foot of a page, and see what comes of it."""
     page.fill("#words", text)

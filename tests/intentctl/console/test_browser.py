@@ -1,4 +1,7 @@
-"""What people see and do at a browser: the keyboard, the five questions of 3 a.m., what others did, and what axe finds."""
+"""What people see and do at a browser: the keyboard, the five questions of 3 a.m., what others did, and what axe finds.
+
+What of it can be seen without one stands in ``test_live.py``.
+"""
 
 import re
 from contextlib import ExitStack
@@ -14,7 +17,7 @@ from service.documents.promises import ActivateRequest
 from tests.intentctl.console.place import console_over, has, say, watched
 from tests.runtime.scripted import Script
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 PAGES = (
     "/",

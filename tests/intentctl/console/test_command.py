@@ -1,6 +1,12 @@
 """`intentctl console` by hand."""
 
+import signal
 import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
 
 from intentctl.console.command import _names
 from intentctl.credentials import is_loopback
@@ -38,3 +44,13 @@ def test_by_which_names_it_may_be_called():
 )
 def test_what_is_reached_from_this_machine_alone(host, is_local):
     assert is_loopback(host) is is_local
+
+
+@pytest.mark.slow
+def test_the_command_says_where_it_serves_and_ends_when_it_is_told(shared):
+    command = [sys.executable, "-m", "intentctl", "console", "--server", shared.url, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        url = process.stdout.readline().strip()
+        assert "Overview" in httpx.get(url).text
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode in {0, -signal.SIGTERM}
