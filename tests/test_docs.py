@@ -17,7 +17,7 @@ from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [*(ROOT / folder / "README.md" for folder in (".", "benchmarks", "tests")), *sorted(DOCS.glob("*.md"))]
 LONG = set[str]()
 """Pages that may still have long lines and paragraphs."""
 MADE = {"openai-api.md", "faults.md"}
