@@ -157,6 +157,12 @@ def test_a_failed_clean_up_is_tried_again_until_its_deadline():
     assert "a rank was lost" in state.detail
 
 
+def test_a_clean_up_that_fails_again_gets_no_more_time():
+    first, _ = step(run_to(Phase.CLEANING), FAILED, 1.0)
+    second, _ = step(first, FAILED, 40.0)
+    assert second.deadline_s == first.deadline_s is not None
+
+
 def test_a_clean_up_is_not_tried_again_on_an_engine_that_is_gone():
     state, _ = step(run_to(Phase.CLEANING), machine.Failed(Reason.ENGINE_LOST, "gone"), 1.0)
     assert (state.phase, state.reason) == (Phase.DONE, Reason.ENGINE_LOST)

@@ -77,6 +77,10 @@ def test_a_stop_string_ends_the_text_before_itself(text, stops, seen, is_stopped
     assert ("".join(got), stopped) == (seen, is_stopped)
 
 
+def test_of_two_stop_strings_in_one_piece_the_earlier_ends_the_text():
+    assert StopStrings(["second", "first"]).add("a first second") == ("a ", True)
+
+
 def test_text_that_may_begin_a_stop_string_is_held_back():
     stops = StopStrings(["###"])
     assert stops.add("a#") == ("a", False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
 
 from runtime.errors import CheckpointError, RequestError
 from runtime.tokenizer import Tokenizer
@@ -130,6 +130,16 @@ def test_end_tokens_come_from_the_generation_config_first(folder):
 def test_a_chat_is_rendered_by_the_template_with_its_special_tokens(folder, eos):
     write(folder, "tokenizer_config.json", {"chat_template": TEMPLATE, "eos_token": eos})
     assert Tokenizer.load(folder).encode_chat([{"role": "user", "content": "ab"}]) == (1, 2, 0, 3)
+
+
+def test_what_begins_every_text_stands_once_before_a_chat_whose_template_writes_it(folder):
+    whole = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    whole.post_processor = processors.TemplateProcessing("<eos> $A", special_tokens=[("<eos>", 0)])
+    whole.save(str(folder / "tokenizer.json"))
+    write(folder, "tokenizer_config.json", {"chat_template": f"{{{{ eos_token }}}}{PLAIN}", "eos_token": "<eos>"})
+    tokenizer = Tokenizer.load(folder)
+    assert tokenizer.encode("a") == (0, 1)
+    assert tokenizer.encode_chat([{"role": "user", "content": "a"}]) == (0, 1)
 
 
 def test_the_template_file_goes_before_the_configuration_of_whose_templates_the_default_counts(folder):

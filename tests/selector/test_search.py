@@ -24,7 +24,7 @@ from selector.objectives import holds, sort_goals, thresholds
 from selector.pipelines.optimum import Threshold, most_held
 from selector.prediction import candidate
 from selector.ranking import Ranking
-from selector.search import select
+from selector.search import _precisions, select
 from tests.rows import rows
 from tests.selector.goals import CHEAPEST, config, cost, infeasible, plan_of, ttft
 from tests.tries import tries
@@ -200,6 +200,13 @@ def test_a_bound_on_quality_is_leave_to_use_what_keeps_it(choose, large):
     assert formats <= {"bf16", "fp16", "fp8"}
     bare = choose(stated, ttft(2.0), loose, PrecisionRule("forbid", "int8", "x"))
     assert {stage.precision.weights for stage in plan_of(bare).target.stages} <= {"bf16", "fp16", "fp8"}
+
+
+def test_a_bound_on_quality_opens_no_format_that_a_rule_forbids(large, known):
+    stated = replace(large, limits=Limits(quality_loss={"fp8": 0.002, "int8": 0.006}))
+    bound = Objective("quality_loss", "<=", "x", value=0.01, unit="ratio")
+    demands = sort_goals([bound, PrecisionRule("forbid", "int8", "x")], stated)
+    assert {"fp8", "int8"} & {*_precisions(demands, stated, known)} == {"fp8"}
 
 
 @pytest.mark.slow

@@ -83,6 +83,7 @@ def test_an_engine_of_one_degree_and_one_precision_gets_them_apart(large, known)
         ("A100x4@bf16", Limits(max_gpus=3), "needs 4 devices; the limit is 3"),
         ("A100x4@bf16", Limits(allowed_tp=(1, 2)), "the limits allow TP 1, 2"),
         ("A100x2:0-40@bf16 > A100x2:40-80@bf16", Limits(allowed_pp=(1,)), "the limits allow PP 1"),
+        ("A100x1:0-16@bf16 > A100x2:16-80@bf16", Limits(allowed_tp=(1,)), "the limits allow TP 1"),
         ("A100x4@int8", Limits(), "it runs in int8; allowed is bf16"),
         ("A100x1@bf16", Limits(), "of weights leave no room for KV in the 80 GB of device 0"),
         ("A100x4@bf16", Limits(), ""),

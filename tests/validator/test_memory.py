@@ -42,6 +42,7 @@ def test_too_little_for_the_weights_is_found_in_any_order(goals, place, big, en)
         [gpus(2.0)],
         [gpus(1.0, ">=")],
         [gpus(1.0, soft=True)],
+        [gpus(1.0, soft=True), BF16, ON_L40S],
         [BF16],
         [BF16, gpus(2.0)],
         [ON_L40S, BF16, gpus(4.0)],

@@ -198,6 +198,8 @@ def test_certificates_are_made_once_and_anew_before_their_end(tmp_path):
     assert [file.name for file in certificates.write(tmp_path, ("b", "c"), NOW)] == ["c.pem"]
     late = NOW + certificates.LIFE - timedelta(days=3)
     assert len(certificates.write(tmp_path, ("b", "c"), late)) == 3  # the authority lasts
+    (tmp_path / "authority.pem").unlink()
+    assert len(certificates.write(tmp_path, ("b", "c"), late)) == 4  # those of another authority are of no use
     (tmp_path / "authority.pem").write_text("nothing")
     with pytest.raises(EngineStartError, match=r"authority\.pem cannot be read"):
         certificates.write(tmp_path, ("b",), NOW)
