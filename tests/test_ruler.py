@@ -6,8 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pytest
 import yaml
@@ -64,19 +63,19 @@ print(json.dumps([len({file for file, _ in ours}), len(ours)]), file=sys.stderr)
 """
 
 
-def statements(tree: ast.AST) -> int:
+def statements(nodes: Collection[ast.AST]) -> int:
     """How many, without texts that stand alone; a packed assignment is as many as it has targets."""
-    count = sum(isinstance(node, ast.stmt) and not is_text(node) for node in ast.walk(tree))
-    return count + sum(len(node.value.elts) - 1 for node in packed(tree))
+    count = sum(isinstance(node, ast.stmt) and not is_text(node) for node in nodes)
+    return count + sum(len(node.value.elts) - 1 for node in packed(nodes))
 
 
 def is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def packed(tree: ast.AST) -> Iterator[ast.Assign]:
+def packed(nodes: Iterable[ast.AST]) -> Iterator[ast.Assign]:
     """Assignments of several values at once: ``a, b = x, y``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         is_tuple = isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
         if is_tuple and any(isinstance(target, ast.Tuple | ast.List) for target in node.targets):
             yield node
@@ -84,35 +83,29 @@ def packed(tree: ast.AST) -> Iterator[ast.Assign]:
 
 def oversized(source: Source) -> Iterator[str]:
     """What is too long to be read at once: the file, and functions of it."""
-    if (count := statements(source.tree)) > MAX_STATEMENTS_OF_A_FILE:
+    if (count := statements(source.nodes)) > MAX_STATEMENTS_OF_A_FILE:
         yield f"{source.path}: {count} statements"
     long = (each for each in source.functions if (each.end_lineno or 0) - each.lineno >= MAX_STATEMENTS_OF_A_FUNCTION)
     for function in long:  # no line has two statements
-        if (count := statements(function)) > MAX_STATEMENTS_OF_A_FUNCTION:
+        if (count := statements([*ast.walk(function)])) > MAX_STATEMENTS_OF_A_FUNCTION:
             yield f"{source.path}: {function.name} has {count} statements"
 
 
-def star_tuples(tree: ast.AST) -> Iterator[ast.Call]:
+def star_tuples(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
     """Calls with a star before a tuple that the same function wrote: ``place = a, b`` and ``f(*place)``."""
-    for function in ast.walk(tree):
-        if not isinstance(function, Function):
-            continue
+    for function in (node for node in nodes if isinstance(node, Function)):
+        inside = [*ast.walk(function)]
         written = {
             target.id
-            for node in ast.walk(function)
+            for node in inside
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
             for target in node.targets
             if isinstance(target, ast.Name)
         }
-        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        for call in (node for node in inside if isinstance(node, ast.Call)):
             stars = [argument.value for argument in call.args if isinstance(argument, ast.Starred)]
             if any(isinstance(star, ast.Tuple) or getattr(star, "id", "") in written for star in stars):
                 yield call
-
-
-@cache
-def trees() -> dict[str, ast.Module]:
-    return {source.path: source.tree for source in sources(*PACKAGES)}
 
 
 def rooms() -> dict[str, set[str]]:
@@ -144,8 +137,8 @@ def arrows_up(folder: str, names: set[str], imports: Mapping[str, set[str]]) -> 
 
 def test_no_package_has_more_statements_than_its_ceiling():
     counts = Counter[str]()
-    for path, tree in trees().items():
-        counts[path.partition("/")[0]] += statements(tree)
+    for source in sources(*PACKAGES):
+        counts[source.package] += statements(source.nodes)
     assert {name: count for name, count in counts.items() if count > MAX_STATEMENTS[name]} == {}
 
 
@@ -155,14 +148,16 @@ def test_files_and_functions_stay_small():
 
 
 def test_there_are_no_more_files_and_classes_than_the_ceilings():
-    assert len(trees()) <= MAX_FILES
-    assert sum(isinstance(node, ast.ClassDef) for tree in trees().values() for node in ast.walk(tree)) <= MAX_CLASSES
+    ours = sources(*PACKAGES)
+    assert len(ours) <= MAX_FILES
+    assert sum(isinstance(node, ast.ClassDef) for source in ours for node in source.nodes) <= MAX_CLASSES
 
 
 def test_no_more_is_packed_than_the_ceilings():
-    lines = [f"{path}:{node.lineno}" for path, tree in trees().items() for node in packed(tree)]
+    ours = sources(*PACKAGES)
+    lines = [f"{source.path}:{node.lineno}" for source in ours for node in packed(source.nodes)]
     assert len(lines) <= MAX_PACKED, lines
-    lines = [f"{path}:{node.lineno}" for path, tree in trees().items() for node in star_tuples(tree)]
+    lines = [f"{source.path}:{node.lineno}" for source in ours for node in star_tuples(source.nodes)]
     assert len(lines) <= MAX_STAR_TUPLES, lines
 
 
@@ -213,7 +208,7 @@ def test_a_command_runs_no_more_than_its_ceiling(command, tmp_path):
     ],
 )
 def test_statements_are_counted_without_texts_and_packed_ones_as_their_targets(text, count):
-    assert statements(ast.parse(text)) == count
+    assert statements([*ast.walk(ast.parse(text))]) == count
 
 
 @rows("text", ["x = 1\n" * 381, "def long():\n" + "    x = 1\n" * 46])
@@ -231,7 +226,7 @@ def test_what_is_too_long_is_seen(text):
     ],
 )
 def test_a_star_before_a_tuple_of_the_same_function_is_seen(text, count):
-    assert len(list(star_tuples(ast.parse(text)))) == count
+    assert len(list(star_tuples(ast.walk(ast.parse(text))))) == count
 
 
 @rows(

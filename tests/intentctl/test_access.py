@@ -13,6 +13,8 @@ from service.lock import take_lock
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = itertools.count()
 
 

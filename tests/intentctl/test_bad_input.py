@@ -10,11 +10,12 @@ from tests.intentctl.real import write_profile
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, write_deployment
 
+pytestmark = pytest.mark.slow
+
 TEXT = "keep P99 TTFT < 2s at peak"
 REPOSITORY = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 @rows(
     ("text", "code", "said"),
     [
@@ -87,7 +88,6 @@ def test_a_checkpoint_of_another_kind_or_without_a_tokenizer_is_one_message(refu
     assert "MambaForCausalLM is not supported" in refused(file)
 
 
-@pytest.mark.slow
 def test_a_truncated_checkpoint_and_no_write_access_to_the_store_are_one_message(refused, tmp_path):
     file = write_deployment(tmp_path, DEPLOYMENT + "profiles: {CPU: cpu.yaml}\ntorch: {spare: false}\n")
     write_profile(tmp_path)

@@ -10,6 +10,8 @@ from service.documents.problems import Code
 from service.errors import ServiceError
 from tests.rows import rows
 
+pytestmark = pytest.mark.slow
+
 
 class Other(BaseHTTPRequestHandler):
     """Something that answers, but is no intentctl service."""
@@ -39,7 +41,6 @@ def failed(call, *arguments) -> ServiceError:
     return caught.value
 
 
-@pytest.mark.slow
 def test_what_answers_without_being_a_service_is_named(other):
     client = Client(other)
     assert "not as an intentctl service of this version" in str(failed(client.readiness))
@@ -47,7 +48,6 @@ def test_what_answers_without_being_a_service_is_named(other):
     assert client.reachable()
 
 
-@pytest.mark.slow
 @rows("name", ["plan-nowhere", "../../healthz", "a b", "%2e%2e", "x?y=1"])
 def test_a_name_never_leads_elsewhere_and_a_problem_keeps_its_code_and_members(shared, name):
     error = failed(Client(shared.url).saved_plan, name)
@@ -55,7 +55,6 @@ def test_a_name_never_leads_elsewhere_and_a_problem_keeps_its_code_and_members(s
     assert error.problem.status == 404
 
 
-@pytest.mark.slow
 def test_an_operation_is_followed_to_its_end_and_an_infeasible_plan_carries_what_comes_closest(service, shared):
     client = Client(service.url + "/")
     operation = client.apply(client.plan(PlanRequest(text="run it with tp=2")).plan.id)

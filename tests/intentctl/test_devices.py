@@ -7,13 +7,14 @@ from intentctl.cli import app
 from tests.rows import rows
 from tests.service.scripted import served
 
+pytestmark = pytest.mark.slow
+
 
 def run(url: str, *arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["devices", *arguments, "--server", url])
     return done.exit_code, done.output
 
 
-@pytest.mark.slow
 def test_devices_are_listed_taken_out_and_in_again(tmp_path):
     with served(tmp_path) as (service, _):
         code, listed = run(service.url)

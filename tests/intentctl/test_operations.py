@@ -13,10 +13,11 @@ from tests.rows import rows
 from tests.runtime.scripted import Script
 from tests.service.scripted import DEPLOYMENT, elsewhen
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
 
 
-@pytest.mark.slow
 def test_cancel_gives_up_a_switch_that_takes_too_long_and_shows_how_it_ended(run, new_service):
     service = new_service(script=Script(silent_while=Phase.WARMING))
     at = ("--server", service.url)
@@ -35,7 +36,6 @@ def test_cancel_gives_up_a_switch_that_takes_too_long_and_shows_how_it_ended(run
     assert (code, "no operation op-nobody" in err) == (1, True)
 
 
-@pytest.mark.slow
 def test_undo_goes_back_to_where_the_last_operation_came_from_and_history_tells(run, new_service):
     service = new_service()
     at = ("--server", service.url)
@@ -102,7 +102,6 @@ def test_a_target_is_planned_for_without_a_service(run):
     assert "named, not searched for" in " ".join(out.split())
 
 
-@pytest.mark.slow
 def test_a_dry_run_says_what_would_happen_and_changes_nothing(run, at, service):
     _, out, _ = run("plan", "--target", "tp2", "-o", "json", *at)
     plan, before = json.loads(out)["plan"]["id"], [*service.engine.calls]
@@ -117,7 +116,6 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(run, at, service):
     assert "would be refused: " in err
 
 
-@pytest.mark.slow
 def test_a_plan_for_another_time_is_applied_when_that_is_said(run, new_service):
     service = new_service(DEPLOYMENT.replace("{peak: always}", elsewhen()))
     at = ("--server", service.url)

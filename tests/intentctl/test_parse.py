@@ -12,6 +12,8 @@ import yaml
 from intentctl import cli
 from tests.rows import rows
 
+pytestmark = pytest.mark.slow
+
 TEXT = "keep P99 TTFT < 2s at peak"
 REPOSITORY = Path(__file__).parents[2]
 HOSTILE = [
@@ -87,7 +89,6 @@ def test_one_text_that_is_none_is_a_document_with_a_finding_and_rejected(run, pl
     assert document["findings"][0]["message"] in err.replace("\n", " ")
 
 
-@pytest.mark.slow
 def test_what_is_wrong_is_said_in_the_language_of_the_text_and_steers_no_terminal(run, there):
     _, out, _ = run("parse", "首字延迟\udcff不超过 2 秒", "-o", "json", *there)
     (finding,) = json.loads(out)["findings"]
@@ -140,7 +141,6 @@ def test_a_terminal_of_any_encoding_gets_json_and_no_traceback(at_terminal, enco
     assert json.loads(out.decode(encoding))["text"] == CHINESE
 
 
-@pytest.mark.slow
 def test_a_process_without_an_environment_says_the_same():
     done = subprocess.run(
         [*COMMAND, "-o", "json"],
@@ -154,7 +154,6 @@ def test_a_process_without_an_environment_says_the_same():
     assert json.loads(done.stdout.decode("ascii"))["text"] == CHINESE
 
 
-@pytest.mark.slow
 def test_a_document_is_printed_before_the_next_line_has_come_and_a_reader_may_go_away():
     with subprocess.Popen(
         [*COMMAND, "-o", "json"],

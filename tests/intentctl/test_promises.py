@@ -9,6 +9,8 @@ from intentctl.promises import agenda_rows
 from service.documents.promises import AgendaDocument
 from tests.service.scripted import DEPLOYMENT
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
 PAPER = (
     "keep P99 TTFT within 2 s at peak, GPU utilisation not below 40% off-peak, "
@@ -41,7 +43,6 @@ def test_the_first_sentence_of_the_paper_plans_both_of_its_windows(run):
     assert "Mon 09:00 to Mon 21:00" in rows
 
 
-@pytest.mark.slow
 def test_bare_text_that_is_a_promise_is_kept_and_switched_to(run, new_service):
     service = new_service()
     at = ("--server", service.url)
@@ -64,7 +65,6 @@ def test_bare_text_that_is_a_promise_is_kept_and_switched_to(run, new_service):
     assert [one["state"] for one in json.loads(out)["promises"]] == ["active", "superseded"]
 
 
-@pytest.mark.slow
 def test_a_controller_that_is_quicker_is_no_error(run, new_service):
     service = new_service(BUDGET + "mode: act\n")
     code, out, _ = run("use at most 1 GPU", "--yes", "-o", "json", "--server", service.url)
@@ -72,7 +72,6 @@ def test_a_controller_that_is_quicker_is_no_error(run, new_service):
     service.until(lambda: service.engine.topology.shape == "1x1")
 
 
-@pytest.mark.slow
 def test_the_controller_is_looked_at_paused_and_let_go_on(run, new_service):
     at = ("--server", new_service(BUDGET).url)
     assert run("mode", *at)[1].split()[:2] == ["mode", "recommend"]

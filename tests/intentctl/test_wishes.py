@@ -8,6 +8,8 @@ import yaml
 
 from tests.rows import rows
 
+pytestmark = pytest.mark.slow
+
 TEXT = "keep P99 TTFT < 2s at peak"
 TWO = "p99 TTFT under 2 s and p95 E2E under 10 s"
 
@@ -46,7 +48,6 @@ def test_what_amend_prints_can_be_amended_again_and_replaced(run, place, parsed,
     assert [goal["metric"] for goal in json.loads(out)["intent"]["goals"]] == ["cost"]
 
 
-@pytest.mark.slow
 def test_a_question_is_said_once_with_its_options_and_answered_by_number(run, place, parsed, tmp_path):
     code, out, _ = run("amend", parsed(TWO), "make that 1.5 s", *place)
     assert code == 4
@@ -62,7 +63,6 @@ def test_a_question_is_said_once_with_its_options_and_answered_by_number(run, pl
     assert "P95 E2E at most 1.5 s" in out
 
 
-@pytest.mark.slow
 @rows(
     ("text", "code", "said"),
     [
@@ -158,7 +158,6 @@ def test_export_then_import_gives_the_same_goal(run, place, tmp_path):
     assert len(answer["slos"]) == 2
 
 
-@pytest.mark.slow
 def test_an_intent_file_is_exported_and_standard_input_imported(run, place, parsed, typed, tmp_path):
     _, out, _ = run("export", "openslo", "-f", parsed("GPU utilisation above 70%"), *place)
     typed(out.encode())

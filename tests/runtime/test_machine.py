@@ -218,7 +218,7 @@ def test_whatever_happens_it_commits_once_and_never_turns_back(events):
 
 
 @pytest.mark.slow
-@tries(300)
+@tries(750)
 @given(st.data())
 def test_every_switch_ends_and_settles_its_shadow_exactly_one_way(data):
     """Operations are answered rightly or fail; deadlines and cancellations come at any time, but not for ever."""

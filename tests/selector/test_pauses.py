@@ -10,6 +10,8 @@ from selector.models import Infeasible, Plan, SearchInput, Workload
 from selector.planning import planned, planned_within
 from tests.selector.goals import CHEAPEST, config, infeasible, plan_of, ttft
 
+pytestmark = pytest.mark.slow
+
 TP2 = config("tp", "==", 2)
 
 

@@ -27,6 +27,8 @@ from service.routes import Threads
 from tests.rows import rows
 from tests.service.scripted import ScriptedService, read
 
+pytestmark = pytest.mark.slow
+
 WISH = "keep P99 TTFT < 2 s"
 
 

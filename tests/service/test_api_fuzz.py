@@ -31,6 +31,8 @@ from service.errors import RefusedError
 from service.idempotency import HEADER, key_of
 from tests.service.scripted import KEYS, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 LONG = 270
 """Cases for each of 50 operations beside those of its schema's bounds; each is sent as every role."""
 FEW = 2
@@ -189,7 +191,6 @@ def check(case, send, roles) -> None:
             assert (again.status_code, again.content) == (response.status_code, response.content)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_requests_are_answered_as_documented_and_a_viewer_acts_beyond_no_right(send):
     def few(operation: APIOperation, document: BaseSchema) -> None:
@@ -202,7 +203,6 @@ def test_requests_are_answered_as_documented_and_a_viewer_acts_beyond_no_right(s
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(7200)
 def test_thousands_of_requests_are_answered_as_documented_and_no_role_acts_beyond_its_rights(send):

@@ -17,6 +17,8 @@ from service.openai_requests import ChatRequest
 from tests.rows import rows
 from tests.service.open_door import behind_open_door
 
+pytestmark = pytest.mark.slow
+
 
 def nested(levels: int) -> object:
     document: object = 1

@@ -21,6 +21,8 @@ from tests.runtime.scripted import Script
 from tests.service.examples import operation
 from tests.service.scripted import ScriptedService, served
 
+pytestmark = pytest.mark.slow
+
 CHAT = {"model": "counting", "messages": [{"role": "user", "content": "count"}], "max_tokens": 40}
 
 
@@ -43,7 +45,6 @@ def ended(service: ScriptedService, http: httpx.Client, switch: str) -> dict:
     return http.get(f"/v1/operations/{switch}").json()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "call"), [(Phase.PLANNED, "prepare"), (Phase.WARMING, "ready"), (Phase.SYNCING, "lag")]
 )
@@ -73,7 +74,6 @@ def test_a_switch_is_cancelled_before_its_cut_and_what_ran_goes_on(tmp_path, pha
         assert "has ended as cancelled" in again.json()["detail"]
 
 
-@pytest.mark.slow
 def test_no_stream_notices_a_switch_that_is_cancelled(tmp_path):
     with switching(tmp_path, Phase.SYNCING, "lag") as (service, http, switch):
         alone = http.post("/openai/v1/chat/completions", json=CHAT).json()
@@ -89,7 +89,6 @@ def test_no_stream_notices_a_switch_that_is_cancelled(tmp_path):
         assert (counts.accepted, counts.lost, counts.duplicates) == (2 * CHAT["max_tokens"], 0, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "call", "said"),
     [(Phase.CUTTING, "cut", "at its cut"), (Phase.CLEANING, "release", "has committed")],
@@ -109,7 +108,6 @@ def test_a_switch_is_not_cancelled_from_its_cut_on(tmp_path, phase, call, said):
         assert not http.get("/v1/audit", params={"act": "operation.cancel"}).json()["entries"]
 
 
-@pytest.mark.slow
 def test_of_two_that_cancel_at_once_the_first_stands_in_the_audit(tmp_path):
     with switching(tmp_path, Phase.WARMING, "ready") as (service, http, switch):
         serving = service.serving
@@ -124,7 +122,6 @@ def test_of_two_that_cancel_at_once_the_first_stands_in_the_audit(tmp_path):
         assert [one["who"] for one in noted] == ["ann"]
 
 
-@pytest.mark.slow
 def test_a_cancellation_that_cannot_be_audited_says_so_and_holds(tmp_path, monkeypatch):
     with switching(tmp_path, Phase.WARMING, "ready") as (service, http, switch):
         with monkeypatch.context() as patch:

@@ -11,6 +11,8 @@ from service.intake import ARRIVED
 from tests.service.raw import answer, asked, connect, count_of, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 LIMITS = "clients: {head_timeout_s: 0.2, unread_timeout_s: 2}\n"
 STREAM = b'{"model": "counting", "prompt": "abc", "max_tokens": 12000, "stream": true}'
 
@@ -128,7 +130,6 @@ def test_more_connections_from_one_address_than_allowed_are_refused(tmp_path, mo
 CANCELLED = 'intentctl_requests_total{finish="cancelled",model_name="counting",tenant=""}'
 
 
-@pytest.mark.slow
 def test_a_client_that_does_not_read_is_left_and_its_stream_cancelled(service, caplog):
     before = turned_away(service.url, "unread"), count_of(service.url, CANCELLED)
     with connect(service.url, receive_bytes=4096) as connection:
@@ -149,7 +150,6 @@ async def no_stream(service: ScriptedService) -> None:
     assert serving.router.num_streams == 0
 
 
-@pytest.mark.slow
 def test_a_client_that_reads_slowly_gets_all_of_it(service):
     before = turned_away(service.url, "unread")
     with connect(service.url, receive_bytes=4096) as connection:

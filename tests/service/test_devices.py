@@ -10,6 +10,8 @@ from service.errors import StoreError
 from tests.rows import rows
 from tests.service.scripted import KEYS, ScriptedService, served
 
+pytestmark = pytest.mark.slow
+
 
 def listed(http: httpx.Client) -> dict[int, tuple[bool, str | None]]:
     """Device to whether it is used, and why it is out."""
@@ -24,7 +26,6 @@ def devices_of(http: httpx.Client, **asked: object) -> list[int]:
     return [device for stage in plan["target"]["stages"] for device in stage["devices"]]
 
 
-@pytest.mark.slow
 def test_a_device_that_is_out_is_in_no_plan_and_stays_out_over_a_restart(tmp_path):
     with served(tmp_path) as (_, http):
         assert listed(http) == {0: (True, None), 1: (True, None), 2: (False, None), 3: (False, None)}

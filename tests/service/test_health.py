@@ -8,8 +8,9 @@ import pytest
 
 from runtime.engine import EngineState
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_health_and_metrics_stand_when_the_engine_is_lost(http, service):
     assert http.get("/readyz").json() == {"models": [{"model": "counting", "state": "serving", "shape": "PP2"}]}
     assert 'intentctl_engine_serving{model_name="counting"} 1.0' in http.get("/metrics").text
@@ -23,7 +24,6 @@ def test_health_and_metrics_stand_when_the_engine_is_lost(http, service):
     assert 'intentctl_engine_serving{model_name="counting"} 0.0' in http.get("/metrics").text
 
 
-@pytest.mark.slow
 def test_health_answers_while_no_thread_is_free(http, service):
     async def take_all() -> list[asyncio.Task[None]]:
         limiter = anyio.to_thread.current_default_thread_limiter()

@@ -23,6 +23,8 @@ from tests.rows import rows
 from tests.service.asking import end_of, new_plan
 from tests.service.scripted import ScriptedService
 
+pytestmark = pytest.mark.slow
+
 POSTS = [route for route in control_api().routes if isinstance(route, BoundedRoute) and "POST" in route.methods]
 WORDS = {"text": "keep P99 TTFT < 2s at peak"}
 KEY, AGAIN = "idempotency-key", "idempotency-replayed"

@@ -14,6 +14,8 @@ from tests.service.open_door import behind_open_door
 from tests.service.raw import Answered, asked, connect, request, turned_away
 from tests.service.scripted import DEPLOYMENT, KEYS, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 LIMITS = "clients: {max_body_mb: 0.02, body_timeout_s: 0.2}\n"
 INFERENCE, CONTROL = "/openai/v1/completions", "/v1/intents:translate"
 

@@ -3,11 +3,14 @@
 import json
 
 import httpx
+import pytest
 from sqlalchemy import update
 
 from service.tables import IntentRow
 from tests.rows import rows
 from tests.service.asking import problem
+
+pytestmark = pytest.mark.slow
 
 TEXT = "keep P99 TTFT < 2s at peak"
 

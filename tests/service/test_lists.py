@@ -11,6 +11,8 @@ from tests.rows import rows
 from tests.service.asking import apply, end_of, plan_for
 from tests.service.scripted import served
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def http(tmp_path_factory) -> Iterator[httpx.Client]:

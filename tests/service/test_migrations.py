@@ -15,6 +15,8 @@ from service.store import Store
 from service.tables import Base
 from tests.service.examples import intent, operation, plan
 
+pytestmark = pytest.mark.slow
+
 TARGET = operation(end_s=9.0).result.target
 
 STORES = Path(__file__).parents[1] / "data" / "stores"
@@ -161,7 +163,6 @@ def interrupted_at(number: int) -> Iterator[Callable[[], bool]]:
         event.remove(Engine, "before_cursor_execute", count)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("age", "every"),
     [

@@ -14,6 +14,8 @@ from service.profiles import load_profiles
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, write_deployment
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = (Path(__file__).parents[2] / "examples" / "a100-l40s.yaml").read_text(encoding="utf-8")
 MIXTRAL = {
     "architectures": ["MixtralForCausalLM"], "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14_336,

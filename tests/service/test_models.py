@@ -16,6 +16,8 @@ from tests.runtime.scripted import Script
 from tests.service.asking import end_of
 from tests.service.scripted import DEPLOYMENT, SAMPLES, ScriptedService, read, refused
 
+pytestmark = pytest.mark.slow
+
 COUNTING = "  - {name: counting, path: counting, aliases: [counter], precision: fp32, start: pp2}\n"
 OTHER = "name: other, path: counting, precision: fp32"
 
@@ -149,7 +151,6 @@ def service(tmp_path):
         yield running
 
 
-@pytest.mark.slow
 def test_each_model_is_seen_asked_and_measured_by_its_name(http):
     assert [one["model"] for one in http.get("/v1/models").json()["models"]] == ["counting", "other"]
     assert http.get("/v1/models/other/topology").json()["topology"]["devices"] == [2, 3]
@@ -168,7 +169,6 @@ def test_each_model_is_seen_asked_and_measured_by_its_name(http):
     assert text.count("# TYPE intentctl_requests_total counter") == 1
 
 
-@pytest.mark.slow
 def test_two_models_switch_at_the_same_time_each_under_its_own_generation(http, service):
     plans = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plans"]
     started = [http.post(f"/v1/plans/{plan['id']}:apply").json() for plan in plans]
@@ -183,7 +183,6 @@ def test_two_models_switch_at_the_same_time_each_under_its_own_generation(http, 
     assert len(set(generations)) == 2
 
 
-@pytest.mark.slow
 def test_a_switch_that_hangs_does_not_hold_up_the_other_model(http, service):
     service.engines["counting"].script = Script(silent_while=Phase.WARMING)
     plans = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plans"]
@@ -193,7 +192,6 @@ def test_a_switch_that_hangs_does_not_hold_up_the_other_model(http, service):
     service.engines["counting"].answer()
 
 
-@pytest.mark.slow
 def test_a_lost_engine_ends_the_streams_of_its_model_alone(http, service):
     service.engines["counting"].hold()
     asked = {"model": "counting", "prompt": "abc", "max_tokens": 5}

@@ -9,6 +9,8 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def client(shared):
@@ -94,7 +96,6 @@ async def test_prompts_may_be_token_ids_and_a_list_of_one(client):
         assert (await client.completions.create(model="counting", prompt=prompt, max_tokens=2)).choices[0].text == "ab"
 
 
-@pytest.mark.slow
 async def test_leaving_before_the_first_token_ends_the_request(service):
     async with client_of(service) as client:
         service.do(service.engine.hold)
@@ -109,7 +110,6 @@ async def _until(condition) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.slow
 @rows(
     ("request_", "param", "said"),
     [
@@ -135,7 +135,6 @@ async def test_an_unknown_model_names_the_one_that_is_served(client):
         await client.completions.create(model="gpt-9", prompt="a")
 
 
-@pytest.mark.slow
 async def test_an_engine_that_ends_breaks_its_streams_with_a_clear_error(service):
     async with client_of(service) as client:
         begun = await client.completions.create(model="counting", prompt="abc", max_tokens=12_000, stream=True)
@@ -180,7 +179,6 @@ async def test_one_prompt_of_several_that_is_too_long_refuses_them_all(client, s
     await asyncio.wait_for(_until(lambda: not shared.engine.requests), timeout=10)
 
 
-@pytest.mark.slow
 async def test_leaving_a_stream_of_several_ends_them_all(client, shared):
     chunks = await client.completions.create(model="counting", prompt="abc", n=3, max_tokens=3000, stream=True)
     await anext(aiter(chunks))
@@ -199,7 +197,6 @@ async def test_tools_need_a_chat_template_that_knows_them(client):
     assert caught.value.body["param"] == "tools"
 
 
-@pytest.mark.slow
 async def test_chat_without_a_limit_ends_where_deployment_checkpoint_or_context_say(tmp_path):
     said = {"model": "counting", "messages": [{"role": "user", "content": "hello"}]}
     text = DEPLOYMENT.replace("limits: {", "limits: {max_output_tokens: 9, ")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from runtime.router import Router
 from service.openai_api import Endpoint, openai_app
@@ -14,6 +15,8 @@ from tests.rows import rows
 from tests.runtime.scripted import Script, ScriptedEngine, topology
 from tests.service.open_door import behind_open_door
 from tests.service.scripted import HERMES, character_tokenizer
+
+pytestmark = pytest.mark.slow
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern", "days": [1, 2]}}\n</tool_call>'
 SAYS = f"Let me see, of course.\n{CALL}\n{CALL}"

@@ -11,6 +11,8 @@ from sqlalchemy import event
 from service.store import Store
 from tests.service.scripted import ScriptedService
 
+pytestmark = pytest.mark.slow
+
 CHAT = {"model": "counting", "messages": [{"role": "user", "content": "count"}], "max_tokens": 300}
 
 
@@ -59,7 +61,6 @@ def refused(answer: httpx.Response) -> None:
     assert "the store cannot be used" in answer.json()["detail"]
 
 
-@pytest.mark.slow
 def test_a_database_that_fails_stops_no_stream_and_leaves_nothing_half_done(failing):
     service, outage = failing
     with (

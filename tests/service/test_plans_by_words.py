@@ -14,6 +14,8 @@ from service.documents.plans import When
 from tests.rows import rows
 from tests.service.examples import with_model
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a100-l40s.yaml"
 MONDAY = "2026-01-05T11:00"
 PROFILES = {kind: profiles.load(kind) for kind in ("A100", "L40S")}

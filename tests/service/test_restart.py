@@ -23,6 +23,8 @@ from tests.service.examples import intent, operation, plan
 from tests.service.real import real_service
 from tests.service.scripted import DEPLOYMENT, ScriptedService, read, served
 
+pytestmark = pytest.mark.slow
+
 TP2, PP2 = "CPU[0,1]:0-8@fp32", "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"
 
 
@@ -143,7 +145,6 @@ def killed_while(folder: Path, phase: Phase, call: str):
     yield folder / "second", switch
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "call", "end", "shape"),
     [
@@ -180,7 +181,6 @@ def process(folder: Path):
             yield http
 
 
-@pytest.mark.slow
 def test_a_process_that_is_killed_after_a_switch_starts_again_where_it_was(tmp_path):
     with process(tmp_path) as http:
         assert switched(http, target="tp2")["phase"] == "done"

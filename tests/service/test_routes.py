@@ -13,6 +13,8 @@ from tests.runtime.scripted import Script
 from tests.service.asking import ORDERS, TEXT, apply, end_of, plan_for, problem, switched
 from tests.service.scripted import DEPLOYMENT, SAMPLES, ScriptedService, served
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def ordered(asked) -> dict:
@@ -59,7 +61,6 @@ def test_a_plan_says_from_where_to_where_and_why_and_can_be_read_again(asked):
     assert asked.get(answer.headers["location"]).json() == plan
 
 
-@pytest.mark.slow
 def test_a_plan_can_be_looked_at_more_closely(asked):
     plan = plan_for(asked)
     simulated = asked.get(f"/v1/plans/{plan['id']}/simulation").json()
@@ -80,7 +81,6 @@ def test_an_intent_document_is_planned_for_like_its_words(asked):
     assert answer.json()["plan"]["target"] == plan_for(asked)["target"]
 
 
-@pytest.mark.slow
 def test_applying_switches_the_engine_and_the_operation_tells_how(http, service):
     plan = plan_for(http)
     assert plan["to_acknowledge"] == []
@@ -100,7 +100,6 @@ def test_applying_switches_the_engine_and_the_operation_tells_how(http, service)
     assert [line.phase for line in journal] == ["warming", "cutting", "committed"]
 
 
-@pytest.mark.slow
 def test_a_plan_is_applied_once(http):
     plan = plan_for(http)
     end_of(http, apply(http, plan))
@@ -108,7 +107,6 @@ def test_a_plan_is_applied_once(http):
     problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "already_applied")
 
 
-@pytest.mark.slow
 def test_a_plan_that_another_service_claims_first_is_not_applied_twice(http, service, monkeypatch):
     plan, store = plan_for(http), service.parts.store
     unclaimed = store.plan(plan["id"])
@@ -119,7 +117,6 @@ def test_a_plan_that_another_service_claims_first_is_not_applied_twice(http, ser
     assert http.get("/v1/topology").json()["operation"] is None
 
 
-@pytest.mark.slow
 def test_a_plan_made_before_the_topology_changed_is_stale(http):
     old = plan_for(http)
     for text, shape in (("run it with tp=2", "TP2"), ("run it with pp=2", "PP2")):  # and when it came back
@@ -130,7 +127,6 @@ def test_a_plan_made_before_the_topology_changed_is_stale(http):
     assert http.get("/v1/topology").json()["operation"] is None
 
 
-@pytest.mark.slow
 def test_nothing_is_applied_while_a_switch_runs(tmp_path):
     with served(tmp_path, script=Script(silent_while=Phase.WARMING)) as (service, http):
         first, second = plan_for(http), plan_for(http)
@@ -142,7 +138,6 @@ def test_nothing_is_applied_while_a_switch_runs(tmp_path):
         assert "result" in end_of(http, running)
 
 
-@pytest.mark.slow
 def test_a_plan_for_what_runs_already_has_nothing_to_apply(http):
     switched(http)
     plan = plan_for(http)
@@ -151,13 +146,11 @@ def test_a_plan_for_what_runs_already_has_nothing_to_apply(http):
     problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "no_change")
 
 
-@pytest.mark.slow
 def test_policy_may_let_nobody_apply(tmp_path):
     with served(tmp_path, DEPLOYMENT + "approval: {by: nobody}\n") as (_, http):
         problem(http.post(f"/v1/plans/{plan_for(http)['id']}:apply"), 403, "not_approved")
 
 
-@pytest.mark.slow
 def test_a_switch_that_is_given_up_ends_as_an_error_and_the_old_topology_goes_on(tmp_path):
     with served(tmp_path, script=Script(lost_while=Phase.WARMING)) as (_, http):
         plan = plan_for(http)
@@ -171,7 +164,6 @@ def test_a_switch_that_is_given_up_ends_as_an_error_and_the_old_topology_goes_on
         assert http.get("/v1/topology").json()["generation"] == plan["generation"]
 
 
-@pytest.mark.slow
 def test_a_switch_is_given_up_when_the_deployment_says(tmp_path):
     text, script = DEPLOYMENT + "switch: {warming_timeout_s: 0.05}\n", Script(silent_while=Phase.WARMING)
     with served(tmp_path, text, script) as (_, http):
@@ -197,7 +189,6 @@ def test_a_plan_for_orders_is_refused_until_they_are_acknowledged(asked, ordered
     assert asked.get(f"/v1/plans/{plan['id']}").json() == plan
 
 
-@pytest.mark.slow
 def test_a_plan_for_orders_is_applied_once_they_are_acknowledged(http):
     plan = plan_for(http, ORDERS)
     problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "finding_not_acknowledged")
@@ -303,7 +294,6 @@ def test_what_is_not_there_is_a_problem_too(asked, method, path, status, code):
     problem(asked.request(method, path), status, code)
 
 
-@pytest.mark.slow
 def test_events_are_replayed_from_an_id(http):
     switched(http)
     with http.stream("GET", "/v1/events", headers={"Last-Event-ID": "2"}) as events:
@@ -311,7 +301,6 @@ def test_events_are_replayed_from_an_id(http):
         assert [next(ids), next(ids)] == ["id: 3", "id: 4"]
 
 
-@pytest.mark.slow
 def test_metrics_count_requests_tokens_and_switches(http):
     for most, status in ((5, 200), (10**6, 400)):
         asked = {"model": "counting", "prompt": "abc", "max_tokens": most}
@@ -332,7 +321,6 @@ def test_metrics_count_requests_tokens_and_switches(http):
     assert "intentctl_free_kv_blocks" in text
 
 
-@pytest.mark.slow
 def test_the_engines_own_metrics_follow_the_services(http, service, monkeypatch):
     async def exposition() -> str:
         return "vllm:num_requests_running 2.0\n"
@@ -344,7 +332,6 @@ def test_the_engines_own_metrics_follow_the_services(http, service, monkeypatch)
     assert text.endswith("\n")
 
 
-@pytest.mark.slow
 def test_an_operation_that_a_dead_process_left_is_brought_to_an_end(tmp_path):
     with served(tmp_path, script=Script(silent_while=Phase.WARMING)) as (service, http):
         left = http.post(f"/v1/plans/{plan_for(http)['id']}:apply").json()
@@ -357,7 +344,6 @@ def test_an_operation_that_a_dead_process_left_is_brought_to_an_end(tmp_path):
         assert http.get(f"/v1/operations/{left['id']}").json()["done"]
 
 
-@pytest.mark.slow
 def test_a_service_that_stops_ends_its_streams_of_events(tmp_path):
     with contextlib.ExitStack() as outlasting:
         with ScriptedService(tmp_path) as service:

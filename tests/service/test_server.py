@@ -16,6 +16,8 @@ from tests.service.raw import Answered, answer, asked, connect, request
 from tests.service.real import real_service
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 
 def children(pid: int) -> list[int]:
     """Processes a process started that still run."""
@@ -77,7 +79,6 @@ def until_stopping(url: str) -> Answered:
     return found
 
 
-@pytest.mark.slow
 def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others(tmp_path):
     with real_service(tmp_path, "auth: none") as (running, url):
         drivers = children(running.pid)
@@ -99,7 +100,6 @@ def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others
     assert not [pid for pid in drivers if Path(f"/proc/{pid}").exists()]
 
 
-@pytest.mark.slow
 @pytest.mark.exhaustive  # the test after this one has all of it but the processes
 def test_a_process_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp_path):
     with real_service(tmp_path, "auth: none") as (running, url):
@@ -125,7 +125,6 @@ def asked_of_one_that_holds(service: ScriptedService) -> socket.socket:
     return connection
 
 
-@pytest.mark.slow
 def test_a_service_that_is_told_twice_ends_what_is_asked_of_it_and_itself(tmp_path):
     with ScriptedService(tmp_path) as service:
         with asked_of_one_that_holds(service) as connection:
@@ -136,7 +135,6 @@ def test_a_service_that_is_told_twice_ends_what_is_asked_of_it_and_itself(tmp_pa
         service.ended()
 
 
-@pytest.mark.slow
 def test_streams_that_do_not_end_in_time_are_ended_by_name(tmp_path):
     with (
         ScriptedService(tmp_path, DEPLOYMENT + "clients: {stop_timeout_s: 0.2}\n") as service,
@@ -154,7 +152,6 @@ def applied(service: ScriptedService) -> str:
     return operation["id"]
 
 
-@pytest.mark.slow
 def test_a_switch_under_way_may_end_first(tmp_path):
     script = Script(silent_while=Phase.WARMING)
     with ScriptedService(tmp_path, script=script) as service:
@@ -167,7 +164,6 @@ def test_a_switch_under_way_may_end_first(tmp_path):
         assert str(service.engine.topology) != str(service.parts.deployment.model().start)
 
 
-@pytest.mark.slow
 def test_a_switch_that_does_not_end_in_time_is_given_up(tmp_path):
     script = Script(silent_while=Phase.WARMING)
     with ScriptedService(tmp_path, DEPLOYMENT + "clients: {stop_timeout_s: 0.2}\n", script=script) as service:

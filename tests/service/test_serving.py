@@ -14,6 +14,8 @@ from service.restart import begin
 from tests.runtime.scripted import Script
 from tests.service.scripted import ScriptedService, served
 
+pytestmark = pytest.mark.slow
+
 
 def failing(method, times: int):
     """A method of the store that fails so many times."""
@@ -36,7 +38,6 @@ def switched(service: ScriptedService, http: httpx.Client) -> str:
     return operation
 
 
-@pytest.mark.slow
 def test_a_commit_that_could_not_be_written_is_written_after_the_switch(http, service, monkeypatch):
     store = service.parts.store
     monkeypatch.setattr(store, "commit", failing(store.commit, times=1))
@@ -49,7 +50,6 @@ def test_a_commit_that_could_not_be_written_is_written_after_the_switch(http, se
     assert begin(store, service.parts.deployment, service.parts.deployment.model()).topology.shape == "TP2"
 
 
-@pytest.mark.slow
 def test_a_store_that_takes_nothing_down_ends_no_service(http, service, monkeypatch, caplog):
     store = service.parts.store
     monkeypatch.setattr(store, "commit", failing(store.commit, times=2))
@@ -71,7 +71,6 @@ async def stopped(service: ScriptedService) -> None:
     await closing
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "call", "outcome"),
     [(Phase.CLEANING, "release", "result"), (Phase.SYNCING, "lag", "error")],
@@ -107,7 +106,6 @@ async def ended(streams: list[AsyncGenerator[Delta, None]]) -> None:
         await stream.aclose()
 
 
-@pytest.mark.slow
 def test_what_streams_waited_through_a_cut_stands_in_its_operation(tmp_path):
     script = Script(silent_while=Phase.CLEANING)
     with served(tmp_path, script=script) as (service, http):

@@ -8,6 +8,8 @@ import pytest
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, served
 
+pytestmark = pytest.mark.slow
+
 UNEVEN = "CPU[0]:0-6@fp32 > CPU[1]:6-8@fp32"
 
 

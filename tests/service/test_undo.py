@@ -10,6 +10,8 @@ from tests.service.asking import apply, end_of, problem, switched
 from tests.service.examples import operation, plan
 from tests.service.scripted import served
 
+pytestmark = pytest.mark.slow
+
 DONE = operation(end_s=9.0)
 KNOWN = OperationFacts(plan(), led_to=5, runs=5, under_way=None)
 
@@ -18,7 +20,6 @@ def refused(http: httpx.Client, operation_id: str) -> str:
     return problem(http.post(f"/v1/operations/{operation_id}:undo"), 409, "cannot_undo")["detail"]
 
 
-@pytest.mark.slow
 def test_an_operation_is_undone_by_a_plan_that_is_applied_like_any_other(http, service):
     before = http.get("/v1/topology").json()["topology"]["text"]
     first = switched(http, target="tp2")["id"]
@@ -46,7 +47,6 @@ def test_an_operation_is_undone_by_a_plan_that_is_applied_like_any_other(http, s
     problem(http.post("/v1/operations/op-nobody:undo"), 404, "not_found")
 
 
-@pytest.mark.slow
 def test_what_a_restart_took_away_is_said_with_the_way_that_is_left(tmp_path):
     with served(tmp_path) as (_, http):
         first = switched(http, target="tp2")["id"]

@@ -24,6 +24,8 @@ from tests.runtime.scripted import topology
 from tests.service.examples import plan, with_model
 from tests.service.scripted import DEPLOYMENT, SAMPLES, elsewhen, read
 
+pytestmark = pytest.mark.slow
+
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 PROFILES = {"CPU": fit_cpu(SAMPLES)}
 START = Topology(tuple(replace(stage, kind="CPU") for stage in topology(1, 1).stages))

@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import benchmarks.gpu
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 LATER = (

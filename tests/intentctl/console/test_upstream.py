@@ -11,6 +11,8 @@ from service.documents.promises import ControlDocument
 from service.documents.state import Event
 from service.errors import ServiceError
 
+pytestmark = pytest.mark.slow
+
 PAUSED = Event(event="control", id=7, data=ControlDocument(mode="act", paused=True))
 
 

@@ -25,6 +25,8 @@ from runtime.process.messages import Beat, Fatal
 from tests.runtime.process.test_frames import SEEDS, open_files, spoilt
 from tests.runtime.process.test_frames import refused as why_refused
 
+pytestmark = pytest.mark.slow
+
 ECHO = "tests.runtime.hosts.echo"
 PROGRAM = Program(ECHO, Beat | Fatal, 3)
 
@@ -253,7 +255,7 @@ async def spoil(there: There, count: int, seed: int) -> int:
     return refused
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("count", [40, pytest.param(10_000, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1800)])])
 async def test_spoilt_orders_end_their_connection_and_leave_nothing_behind(there, count, caplog):
     caplog.set_level("CRITICAL")  # a line each
     host = await there.host()
@@ -262,18 +264,21 @@ async def test_spoilt_orders_end_their_connection_and_leave_nothing_behind(there
     await spoil(there, 30, 1)
     gc.collect()
     files = open_files()
+    refused, grown = 0, list[int]()
     tracemalloc.start()
     try:
-        before_bytes = tracemalloc.get_traced_memory()[0]
-        refused = await spoil(there, count, 2)
-        async with asyncio.timeout(20):
-            while open_files() > files:  # noqa: ASYNC110 - the last connections end
-                await asyncio.sleep(0.01)
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before_bytes < 200_000
+        for seed in (2, 3):  # what stays behind does so each time, and what else runs in this process takes memory once
+            before_bytes = tracemalloc.get_traced_memory()[0]
+            refused += await spoil(there, count, seed)
+            async with asyncio.timeout(120):
+                while open_files() > files:  # noqa: ASYNC110 - the last connections end
+                    await asyncio.sleep(0.01)
+            gc.collect()
+            grown.append(tracemalloc.get_traced_memory()[0] - before_bytes)
     finally:
         tracemalloc.stop()
-    assert refused > count / 2
+    assert min(grown) < 200_000
+    assert refused > count
     assert there.lost == []
     await (await there.host()).ask(messages.Inspect(()))
 

@@ -15,6 +15,8 @@ from runtime.hosts.tls import TlsChannel, connect, context
 from tests.forked import FORK_SERVER
 from tests.rows import rows
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime.now(UTC)
 
 

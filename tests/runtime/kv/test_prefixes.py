@@ -163,7 +163,7 @@ TURNS = st.tuples(
 
 
 @pytest.mark.slow
-@tries(300)
+@tries(750)
 @given(st.lists(TURNS, max_size=60))
 def test_a_hit_has_the_tokens_asked_for_and_no_block_goes_to_two_that_write(turns):
     world = World()

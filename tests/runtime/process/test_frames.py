@@ -165,20 +165,24 @@ async def all_taken(name: str, count: int, seed: int) -> set[str | None]:
     return {await taken(name, spoilt(chance, chance.choice(data))) for _ in range(count)}
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.exhaustive)])
 @rows("name", [*CHANNELS])
 async def test_spoilt_frames_leave_no_end_hanging_and_nothing_behind(name, count):
     await all_taken(name, 50, 2)
     gc.collect()
     files = open_files()
+    seen, grown = set[str | None](), list[int]()
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
-        seen = await all_taken(name, count, 3)
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 200_000
+        for seed in (3, 4):  # what stays behind does so each time, and what else runs in this process takes memory once
+            before = tracemalloc.get_traced_memory()[0]
+            seen |= await all_taken(name, count, seed)
+            gc.collect()
+            grown.append(tracemalloc.get_traced_memory()[0] - before)
     finally:
         tracemalloc.stop()
+    assert min(grown) < 200_000
     assert {"mark", "type", "body"} <= seen <= {"mark", "version", "size", "body", "type", None}
     assert open_files() == files
 

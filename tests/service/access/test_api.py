@@ -23,6 +23,8 @@ from service.tables import KeyRow
 from tests.rows import rows
 from tests.service.scripted import KEYS, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 
 def routes(app: FastAPI) -> list[tuple[str, str, Right | None]]:
     """Path, method and right of each."""
@@ -237,7 +239,6 @@ def test_the_first_entry_is_the_administrators_key(admin, keyed):
     assert file.read_text().startswith(f"ictl_{first['subject']}_")
 
 
-@pytest.mark.slow
 def test_an_administrators_key_that_was_lost_is_replaced_as_the_docs_say(tmp_path):
     with ScriptedService(tmp_path, KEYS) as first:
         lost, viewer = first.admin_key, first.new_key("viewer")

@@ -21,6 +21,8 @@ from tests.rows import rows
 from tests.service.asking import end_of, new_plan, problem
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 
 def plan(**facts: object) -> PlanDocument:
     topology = TopologyDocument(text="CPU[0]:0-8@fp32", shape="1x1", devices=(0,))

@@ -8,6 +8,8 @@ from tests.rows import rows
 from tests.service.asking import problem
 from tests.service.scripted import KEYS, ScriptedService, read, refused
 
+pytestmark = pytest.mark.slow
+
 HOST = "127.0.0.1:8642"
 
 

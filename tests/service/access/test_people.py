@@ -18,6 +18,8 @@ from tests.rows import rows
 from tests.service.asking import end_of
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 ACTS = ("say", "activate", "plan", "approve", "apply")
 PEOPLE = ("ada", "bob", "carl")
 

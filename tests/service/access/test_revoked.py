@@ -22,6 +22,8 @@ from service.events import LOOK_S, EventBus
 from service.store import Store
 from tests.service.examples import operation
 
+pytestmark = pytest.mark.slow
+
 
 class Seams:
     """Threads that stop before and behind each transaction, and go on in an order of dice."""

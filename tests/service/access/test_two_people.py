@@ -9,6 +9,8 @@ from service.access.rights import Role
 from tests.service.asking import end_of, new_plan, problem
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService
 
+pytestmark = pytest.mark.slow
+
 TWO = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 1000000}\napproval: {by: another}")
 PROMISE = {"text": "keep P99 TTFT < 900s at peak"}
 
@@ -126,7 +128,6 @@ def test_a_key_that_takes_another_ones_place_in_time_keeps_its_persons_approval(
     assert bob.get(f"/v1/plans/{made['id']}/standing").json()["approval"]["by"] == "rota"
 
 
-@pytest.mark.slow
 def test_the_controllers_plan_needs_another_than_who_said_its_intents(tmp_path):
     with (
         ScriptedService(tmp_path, TWO + QUICK) as service,
@@ -141,7 +142,6 @@ def test_the_controllers_plan_needs_another_than_who_said_its_intents(tmp_path):
         assert eve.post(f"/v1/plans/{plan_id}:apply").status_code == 202
 
 
-@pytest.mark.slow
 def test_the_controller_acts_within_policy_for_what_another_activated(tmp_path):
     within = TWO.replace("by: another", "by: another, within: {per_hour: 20}") + QUICK + "mode: act\n"
     with (

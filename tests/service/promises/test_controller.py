@@ -29,6 +29,8 @@ from tests.service.promises.world import (
     topology,
 )
 
+pytestmark = pytest.mark.slow
+
 DAY_S, HOUR_S = 86_400.0, 3600.0
 GOALS = [always(TTFT), always(UTIL)]
 ONE, TWO, FOUR = (str(topology(size)) for size in (1, 2, 4))

@@ -9,6 +9,8 @@ from tests.service.promises.bad_days import DAY_S, bad_days, uncontrolled
 from tests.service.promises.queue_world import Queueing, QueueWorld, step
 from tests.service.promises.world import TTFT, UTIL, topology
 
+pytestmark = pytest.mark.slow
+
 STEPS = [(rate_rps, prepare_s) for rate_rps in (1.3, 1.6, 3.0) for prepare_s in (15.0, 40.0)]
 ONE, TWO, FOUR = (str(topology(size)) for size in (1, 2, 4))
 

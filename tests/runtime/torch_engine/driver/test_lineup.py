@@ -23,6 +23,8 @@ from runtime.torch_engine.worker.group import GroupAborted
 from tests.rows import rows
 from tests.runtime.torch_engine.ears import MODEL, SETTINGS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def ranks(checkpoints: dict[str, Path], cluster: Cluster) -> Ranks:
