@@ -63,9 +63,12 @@ def test_undo_goes_back_to_where_the_last_operation_came_from_and_history_tells(
     assert newest["id"] == undone
     assert undone in out
     assert oldest["id"] not in out
-    assert run("undo", undone, "--yes", *at)[0] == 0
+    code, out, _ = run("undo", "--yes", "-o", "json", *at)  # the last one, not the first
+    again = json.loads(out)
+    assert (code, again["result"]["target"]) == (0, plan["target"]["text"])
     code, _, err = run("undo", undone, "--yes", *at)
     assert (code, "instead: intentctl plan --target" in err) == (1, True)
+    assert run("undo", again["id"], "--yes", *at)[0] == 0
     for kind, said in (
         ("plans", "counting: PP2 to PP2; applied by op-"),
         (

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.engine import SamplingParams
 from runtime.errors import StreamError
-from runtime.recovery import RESUMED_AT_ONCE
+from runtime.recovery import NEAR, RESUMED_AT_ONCE, STRIKES
 from runtime.router import Router
 from runtime.stream import Delta, GenerationParams, Usage
 from tests.rows import rows
@@ -112,6 +112,32 @@ async def test_a_request_that_loses_every_engine_is_found_and_the_others_finish(
         await poisoned
     assert losses == 3
     assert {text_of(deltas) for deltas in await asyncio.gather(*tasks)} == {"abcabcabca"}
+
+
+async def turned(engine: ScriptedEngine, count: int) -> None:
+    for _ in range(count):
+        engine.turn()
+        await settled(engine)
+
+
+async def test_a_suspect_is_alone_until_it_is_some_tokens_beyond_where_it_was_lost(router, engine):
+    """What it had said before, however much, says nothing of what comes now."""
+    engine.hold()
+    tasks = [asyncio.create_task(collect(router, prompt, 80)) for prompt in ("abc", "xyz")]
+    await engine.until(lambda: len(engine.heard) == 2)
+    await turned(engine, NEAR + 10)
+    for _ in range(1 + STRIKES):
+        engine.fail("the driver died", is_lost=True)
+        await engine.until(lambda: engine.requests != ())
+        await turned(engine, 3)
+    assert len(engine.requests) == 1
+    (suspect,) = engine.requests
+    await turned(engine, NEAR - 6)
+    assert engine.requests == (suspect,)
+    await turned(engine, 12)
+    assert len(engine.requests) == 2
+    engine.resume()
+    assert [len(deltas) for deltas in await asyncio.gather(*tasks)] == [80, 80]
 
 
 async def test_who_waits_behind_a_suspect_does_not_wait_for_its_client(router, engine):
