@@ -2,11 +2,15 @@
 
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from service import connection
+from service.clients import ClientLimits
+from service.connection import Connection
 from service.intake import ARRIVED
 from tests.service.raw import answer, asked, connect, count_of, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
@@ -148,6 +152,27 @@ async def no_stream(service: ScriptedService) -> None:
     await service.engine.until(lambda: bool(service.engine.requests) or serving.router.num_streams > 0)
     await intake.quiet()
     assert serving.router.num_streams == 0
+
+
+def test_a_client_that_reads_again_is_waited_for_anew():
+    waiting = list[str]()
+
+    class Timer:
+        def __init__(self, _: float, left: Callable[[], None]) -> None:
+            waiting.append(left.__name__)
+
+        def cancel(self) -> None:
+            waiting.pop()
+
+    slow = Connection.__new__(Connection)
+    slow.flow = SimpleNamespace(pause_writing=lambda: None, resume_writing=lambda: None)
+    slow._unread_timer, slow._limits = None, ClientLimits()
+    slow.loop = SimpleNamespace(call_later=Timer)
+    for _ in range(2):
+        slow.pause_writing()
+        assert waiting == ["_unread"]
+        slow.resume_writing()
+        assert waiting == []
 
 
 def test_a_client_that_reads_slowly_gets_all_of_it(service):

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
+from service import intents
 from service.tables import IntentRow
 from tests.rows import rows
 from tests.service.asking import problem
@@ -66,6 +67,13 @@ def test_a_question_is_kept_and_answered_in_a_later_version(asked):
     assert (question["intent"]["outcome"], question["diff"]) == ("clarify", [])
     assert (last["version"], last["mode"], last["intent"]["outcome"]) == (5, "answer", "ok")
     assert [goal["value"] for goal in last["intent"]["goals"]] == [1.0, 10.0]
+
+
+def test_what_was_said_first_is_settled_where_all_that_came_later_is_asked_about(asked, shared):
+    first = created(asked)
+    question = amended(asked, first["id"], "make that 50 tokens/s").json()
+    assert (question["version"], question["intent"]["outcome"]) == (2, "clarify")
+    assert intents.settled(shared.parts.store, first["id"]).version == 1
 
 
 def test_leaving_all_as_it_was_settles_the_question(asked):

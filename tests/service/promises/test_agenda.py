@@ -34,6 +34,15 @@ def test_a_day_is_cut_where_named_windows_begin_and_end() -> None:
     assert [[goal.value for goal in one.goals] for one in segments] == [[20], [2, 20], [9, 20]]  # type: ignore[union-attr]
 
 
+def test_a_night_that_began_the_evening_before_ends_in_the_morning() -> None:
+    late = NOW - timedelta(hours=1)  # after midnight
+    segments = cut(
+        [promised(RecurringWindow(tuple(DAYS), "22:00", "06:00", "UTC"))], {}, late, NOW + timedelta(hours=6)
+    )
+    assert hours(segments) == ["Mon 02:00", "Mon 06:00"]
+    assert [len(one.goals) for one in segments] == [1, 0]
+
+
 def test_hours_that_overlap_a_named_window_are_segments_of_their_own() -> None:
     lunch = RecurringWindow(tuple(DAYS), "12:00", "13:30", "UTC")
     segments = cut([promised("peak"), promised(lunch)], NAMED, NOW, NOW + timedelta(hours=12))

@@ -165,6 +165,16 @@ def test_a_time_that_is_over_ends_a_promise(
     assert (found["state"], found["why"]) == ("expired", "its time is over")
 
 
+def test_a_promise_goes_on_while_one_of_its_goals_does(
+    http: httpx.Client, service: ScriptedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promised(http, "keep P99 TTFT < 60s; no reconfiguration for the next 2 seconds")
+    an_hour_later(monkeypatch)
+    service.tick()
+    (found,) = http.get("/v1/promises").json()["promises"]
+    assert (found["state"], len(found["goals"])) == ("active", 2)
+
+
 def test_the_controller_recommends_and_a_person_applies(tmp_path: Path) -> None:
     with served(tmp_path, DEPLOYMENT + QUICK) as (service, http):
         promised(http, ONE_DEVICE)
