@@ -23,7 +23,7 @@ from runtime.process.launcher import GONE_S, Program, end_group, group_pids
 
 IMPORTED = ("runtime.torch_engine.driver.loop", "tests.forked")
 """What the server imports: what drivers need, and where they begin."""
-DRIVERS = ("runtime.torch_engine.driver.loop", "tests.runtime.torch_engine.", "benchmarks.sick_driver")
+DRIVERS = ("runtime.torch_engine.driver.", "tests.runtime.torch_engine.", "benchmarks.sick_driver")
 """Beginnings of the modules that are started so."""
 
 _executed = launcher._executed

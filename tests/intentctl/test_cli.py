@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -218,9 +219,17 @@ def test_an_interrupted_wait_says_that_the_switch_goes_on(run, at, service, monk
 
 
 def test_watching_prints_events_and_ends_with_the_service(run, there, monkeypatch, service):
-    seen = []
+    seen, begun, subscribe = [], threading.Event(), service.parts.events.subscribe
+
+    async def subscribed(*arguments, **others):
+        begun.set()
+        async for event in subscribe(*arguments, **others):
+            yield event
+
+    monkeypatch.setattr(service.parts.events, "subscribe", subscribed)
     client = commands.service(ServerAddress(service.url))
     events = client.watch()
+    assert begun.wait(120)  # the head of the answer is here before
     monkeypatch.setattr(commands.render, "emit_line", seen.append)
     client.apply(client.plan(PlanRequest(text=TEXT)).plan.id)
     for event in events:

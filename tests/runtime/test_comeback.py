@@ -162,7 +162,9 @@ async def test_what_stands_by_serves_at_once_when_what_runs_loses_a_rank():
 
 
 @pytest.mark.slow
-async def test_the_next_driver_waits_while_one_serves_and_one_that_is_gone_is_not_missed():
+@pytest.mark.parametrize("start", ["forked_drivers", pytest.param("real_start", marks=pytest.mark.exhaustive)])
+async def test_the_next_driver_waits_while_one_serves_and_one_that_is_gone_is_not_missed(request, start):
+    request.getfixturevalue(start)  # a real one imports at the lowest priority: on a busy machine for minutes
     async with started(CHECKPOINT, "pp2", CLUSTER, EngineSettings(num_blocks=64, spare=True)) as engine:
         for is_there in (True, False):
             await reaches(engine, EngineState.SERVING)
