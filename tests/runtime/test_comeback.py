@@ -24,7 +24,7 @@ from tests.runtime.torch_engine.driver.test_sampling_tasks import CHECKPOINT, TO
 from tests.runtime.torch_engine.ears import started
 
 CLUSTER = cluster_of("cpu", 2 << 30, 3)
-WHOLE = GenerationParams(SamplingParams(80), ignore_eos=True)
+WHOLE = GenerationParams(SamplingParams(240), ignore_eos=True)
 
 
 class Forgetful:

@@ -25,13 +25,13 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "minLength": 20, "maxLength": 60},
-        "sizes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9999}, "minItems": 10, "maxItems": 10},
+        "sizes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9999}, "minItems": 25, "maxItems": 25},
         "more": {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"], "additionalProperties": False},
     },
     "required": ["name", "sizes", "more"],
     "additionalProperties": False,
 }  # fmt: skip
-PLAIN = SamplingParams(100, stop_token_ids=TOKENIZER.eos_ids)
+PLAIN = SamplingParams(200, stop_token_ids=TOKENIZER.eos_ids)
 DOCUMENT = replace(PLAIN, max_tokens=500, grammar=grammar.json_schema(SCHEMA), temperature=1.3, min_p=0.02)
 WISHES = {
     "document": replace(DOCUMENT, seed=4),

@@ -32,7 +32,7 @@ HALVES = (
     "CPU[0]:0-2 > CPU[1]:2-5",
 )
 """From one to the next there is memory for one copy of the weights."""
-TOKENS = 24
+TOKENS = 48
 """Of a stream."""
 CACHING = dataclasses.replace(SETTINGS, prefix_caching=True, check_copies=True)
 
