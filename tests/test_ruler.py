@@ -1,4 +1,6 @@
-"""The ruler: how much there is to read, by what a reader feels. Ceilings are only ever lowered; no line is counted."""
+"""The ruler: how much there is to read, by what a reader feels. No line is counted.
+
+Ceilings are only lowered, but for statements: they rise by what a change was granted before it was made."""
 
 import ast
 import json
