@@ -83,6 +83,7 @@ class Metrics:
         self._serving = self._gauge("intentctl_engine_serving", "1 while the engine can serve")
         self._running = self._gauge("intentctl_running_requests", "Requests in the batch")
         self._waiting = self._gauge("intentctl_waiting_requests", "Requests in the queue")
+        self._streams = self._gauge("intentctl_open_streams", "Streams whose client waits for tokens")
         self._free_blocks = self._gauge("intentctl_free_kv_blocks", "KV blocks not in use")
         self._total_blocks = self._gauge("intentctl_kv_blocks", "KV blocks in all")
         self._prefix_cache = {
@@ -125,13 +126,17 @@ class Metrics:
                 seconds = getattr(report.timings, f"{part}_ms") / 1000
                 self._cut_s.labels(self._model, part).observe(seconds)
 
-    def render(self, stats: EngineStats | None) -> str:
-        """The text exposition, with the engine's present state; None: it cannot serve."""
+    def render(self, stats: EngineStats | None, num_streams: int = 0) -> str:
+        """The text exposition, with the engine's present state; None: it cannot serve.
+
+        ``num_streams`` are open in the router, whatever the engine has of them.
+        """
         self._serving.set(stats is not None)
         is_told = stats is not None
         stats = stats or EngineStats(0, 0, 0, 0)
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
+        self._streams.set(num_streams)
         self._free_blocks.set(stats.free_blocks)
         self._total_blocks.set(stats.total_blocks)
         for name, counter in self._prefix_cache.items() if is_told else ():

@@ -304,8 +304,8 @@ class Serving:
                 stats = await self.engine.stats()
                 theirs = await self.engine.exposition()
         except (TimeoutError, RuntimeFault):
-            return self.metrics.render(None), ""
-        return self.metrics.render(stats), theirs
+            return self.metrics.render(None, self.router.num_streams), ""
+        return self.metrics.render(stats, self.router.num_streams), theirs
 
     async def settled(self) -> None:
         """Return when no switch is under way."""

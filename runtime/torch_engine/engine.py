@@ -59,8 +59,10 @@ class TorchEngine(Revived):
         self._config = config
         self._settings = config.settings
         self._topology = config.topology
+        self._sent: dict[str, _Open] = {}
+        """Requests on their way to a driver: whoever submits them hears of its loss."""
         self._live: dict[str, _Open] = {}
-        """Requests that have not ended."""
+        """Requests that a driver has, and that have not ended: their stream hears of its loss."""
         self._launchers = launchers or OneHost()
         self._driver: DriverProcess
         self._spare: DriverProcess | None = None
@@ -128,31 +130,39 @@ class TorchEngine(Revived):
     async def submit(self, request: GenerationRequest) -> None:
         """Queue a request; see the protocol."""
         most_tokens = len(request.prompt) + request.sampling.max_tokens
-        self._live[request.request_id] = _Open(request.epoch, most_tokens)
-        try:
-            await self._submit(wire.Submit(request))
-        except BaseException:  # cancelled before a driver had it, too
-            self._live.pop(request.request_id, None)
-            raise
+        sent = _Open(request.epoch, most_tokens)
+        while not await self._submit(sent, wire.Submit(request)):
+            pass
 
-    async def _submit(self, submit: wire.Submit) -> None:
-        """To the driver that serves, and to the next one if it left that one meanwhile."""
-        while True:
-            await self._opened()
-            driver = self._driver
-            try:
-                await self._call(submit)
-            except (SwitchError, EngineLostError):
-                if driver is self._driver:
-                    raise
-            else:
-                return
+    async def _submit(self, sent: _Open, submit: wire.Submit) -> bool:
+        """Ask the driver that serves; whether it has the request. It has not if another driver serves by then.
+
+        Raises:
+            RequestError, EngineLostError: nobody has it.
+        """
+        driver = await self._serving()
+        name = submit.request.request_id
+        self._sent[name] = sent
+        refused: RuntimeFault | None = None
+        try:
+            await driver.call(submit)
+        except (SwitchError, EngineLostError) as error:
+            refused = error
+        finally:
+            is_silent = self._sent.pop(name, None) is sent
+        if not is_silent:  # it has spoken, moved or ended meanwhile
+            return True
+        if (lost := refused or driver.gone) is None:
+            self._live[name] = sent
+        elif driver is self._driver:
+            raise lost
+        return lost is None
 
     async def cancel(self, request_id: str) -> None:
         """End a request early; see the protocol."""
-        await self._opened()
         with contextlib.suppress(EngineLostError):
-            await self._call(wire.CancelStream(request_id))
+            driver = await self._serving()
+            await driver.call(wire.CancelStream(request_id))
 
     async def prepare(self, target: Topology) -> "TorchShadow | CrossingShadow":
         """Begin to build the target; see the protocol."""
@@ -255,9 +265,12 @@ class TorchEngine(Revived):
     def _note(self, items: list[Output]) -> None:
         """Keep the books that an error report needs if the driver dies, and pass on what was said."""
         for item in items:
+            names = item.request_ids if isinstance(item, Moved) else (item.request_id,)
+            for name in self._sent.keys() & names:
+                self._live[name] = self._sent.pop(name)
             if isinstance(item, Moved):
                 self._note_cut(item)
-                for name in self._live.keys() & item.request_ids:
+                for name in self._live.keys() & names:
                     self._live[name].epoch = item.epoch
             elif item.finish is not None:
                 self._live.pop(item.request_id, None)
@@ -421,8 +434,16 @@ class TorchEngine(Revived):
             with contextlib.suppress(OSError):  # a lost host gets none
                 self._begin_spare(self._launchers.on(host))
 
-    async def _opened(self) -> None:
-        if self.gate:
+    async def _serving(self) -> DriverProcess:
+        """The driver that serves, once it is known which.
+
+        Raises:
+            EngineLostError: none does.
+        """
+        while True:
+            await self.up()
+            if self.gate is None:
+                return self._driver
             await self.gate.wait()
 
     async def _call(self, command: wire.Command) -> Any:

@@ -122,20 +122,32 @@ class VllmEngine(Revived):
             # it was under way to the engine during a cut
             self._outputs.put_nowait([Moved(self._epoch, (request.request_id,))])
             request = replace(request, epoch=self._epoch)
-        self.streams[request.request_id] = TrackedRequest(request, self.active, [*request.past], request.epoch)
+        owner = self.active
+        tracked = TrackedRequest(request, owner, [*request.past], request.epoch)
+        self.streams[request.request_id] = tracked
+        refused: errors.RuntimeFault | None = None
         try:
-            await self.active.call(Submit(request))
-        except errors.RuntimeFault:
+            await owner.call(Submit(request))
+        except errors.RuntimeFault as error:
+            refused = error
+        finally:  # whoever asked may be gone, and cancels what its owner may have
+            was_had = tracked.is_had
+            tracked.is_had = True
+        lost = refused or owner.gone
+        if lost and not was_had:  # else it has spoken or moved, and its stream hears what becomes of it
             self.streams.pop(request.request_id, None)
-            raise
+            raise lost
 
     async def cancel(self, request_id: str) -> None:
         """End a request early; see the protocol."""
         if not self._open.is_set():
             self._cancelled.add(request_id)
         elif stream := self.streams.get(request_id):
+            owner = stream.owner
             with contextlib.suppress(errors.EngineLostError):
-                await stream.owner.call(CancelStream(request_id))
+                await owner.call(CancelStream(request_id))
+            if self.streams.get(request_id) is stream and stream.owner is owner:  # its owner refused it meanwhile
+                del self.streams[request_id]
 
     async def prepare(self, target: Topology) -> VllmShadow:
         """Begin to start the target's engine, or take a standby one; see the protocol."""
@@ -229,6 +241,7 @@ class VllmEngine(Revived):
             if stream := self.streams.get(name):
                 stream.owner = target
                 stream.epoch = epoch
+                stream.is_had = True
         self._outputs.put_nowait([Moved(epoch, moved)])
 
     def hear(self, instance: Instance, tokens: list[Token]) -> None:
@@ -325,6 +338,7 @@ class VllmEngine(Revived):
         stream = self.streams.get(token.request_id)
         if stream is None or stream.owner is not instance:
             return False
+        stream.is_had = True
         if token.token_id is not None:
             stream.emitted.append(token.token_id)
         if token.finish is not None:
@@ -333,7 +347,7 @@ class VllmEngine(Revived):
 
     def _lost(self, instance: Instance, detail: str) -> None:
         """An engine ended by itself: its requests end with an error; the one that serves is started anew."""
-        names = [name for name, stream in self.streams.items() if stream.owner is instance]
+        names = [name for name, stream in self.streams.items() if stream.owner is instance and stream.is_had]
         self.end_streams(names, f"{detail}; send the request again", are_lost=True)
         if instance in self.standby:
             self.standby.remove(instance)

@@ -112,6 +112,8 @@ class TrackedRequest:
     owner: Instance
     emitted: list[int] = field(default_factory=list)
     epoch: int = 0
+    is_had: bool = False
+    """Its owner has it, and its stream hears of the owner's loss; before that, whoever submits it does."""
 
     def end(self, detail: str, *, is_lost: bool) -> Token:
         """Its end with an error."""

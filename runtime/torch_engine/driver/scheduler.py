@@ -155,8 +155,10 @@ class Scheduler:
         """Queue a request, with the matcher of its grammar if it has one.
 
         Raises:
-            RequestError: it could never be served.
+            RequestError: it could never be served, or is served already.
         """
+        if any(sequence.request.request_id == request.request_id for sequence in self.sequences):
+            raise RequestError(f"request {request.request_id} runs already; submit it again when it has ended")
         total = len(request.prompt) + request.sampling.max_tokens
         if not request.prompt:
             raise RequestError("the prompt is empty; send at least one token")

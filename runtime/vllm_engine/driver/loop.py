@@ -110,6 +110,8 @@ class VllmDriver:
 
     def _submit(self, request: GenerationRequest) -> None:
         """Queue a request."""
+        if request.request_id in self._live or request.request_id in self._followed:
+            raise RequestError(f"request {request.request_id} runs already; submit it again when it has ended")
         total = len(request.prompt) + request.sampling.max_tokens
         if not request.prompt or total > self.max_tokens:
             raise RequestError(f"{total} tokens in all, but from 2 to {self.max_tokens} can be served; ask for fewer")

@@ -12,7 +12,8 @@ from runtime.errors import Reason, SwitchError
 from runtime.models import Topology
 from runtime.notation import parse_topology
 from runtime.router import Router
-from runtime.stream import Delta
+from runtime.stream import Delta, GenerationParams
+from runtime.torch_engine.crossing import CrossingShadow
 from runtime.torch_engine.engine import TorchEngine
 from tests.runtime.scripted import cluster_of, reaches
 from tests.runtime.test_lost_engines import ENGINE, LOGPROB_TOLERANCE, STREAMS, difference, said
@@ -103,6 +104,58 @@ async def are_moved(engine: TorchEngine, router: Router, unbroken: dict[str, lis
         if "unseeded" not in name:
             assert [delta.token_id for delta in deltas] == [delta.token_id for delta in unbroken[name]], name
             assert difference(deltas, unbroken[name]) < LOGPROB_TOLERANCE, name
+
+
+async def test_a_request_that_came_inside_a_cut_runs_once_where_the_source_was_lost_there(monkeypatch) -> None:
+    place = cluster_of("CPU", 2 << 30, 4)
+    shapes = {text: parse_topology(text.replace("5", "8"), place, 8, "fp32") for text in (PP2, TP2)}
+    engine = await TorchEngine.start(CHECKPOINT, shapes[PP2], place, ENGINE, TwoHosts())
+    spoken: dict[str, list[Delta]] = {}
+    streams = list[asyncio.Task[None]]()
+
+    async def listen(name: str, tokens: int = 60) -> None:
+        spoken[name] = []
+        params = GenerationParams(SamplingParams(tokens), ignore_eos=True)
+        async for delta in router.generate("count by 3 from 11: 11 ", params):
+            if not delta.is_pause:
+                spoken[name].append(delta)
+
+    async def lost_inside(shadow: CrossingShadow) -> None:
+        streams.extend(asyncio.create_task(listen(f"inside {number}")) for number in range(2))
+        while router.num_streams < 5:  # noqa: ASYNC110 - they come to the gate
+            await asyncio.sleep(0)
+        source = engine.driver
+        os.kill(source.pid, signal.SIGKILL)
+        await approach(shadow)
+        while not source.gone:  # noqa: ASYNC110 - the end of a process brings it about
+            await asyncio.sleep(0.01)
+
+    approach = CrossingShadow._approach
+    monkeypatch.setattr(CrossingShadow, "_approach", lost_inside)
+    try:
+        async with Router(engine, TOKENIZER) as router:
+            streams.extend(asyncio.create_task(listen(f"before {number}", 400)) for number in range(3))
+            while len(spoken) < 3 or not all(spoken.values()):  # noqa: ASYNC110 - a process brings it about
+                await asyncio.sleep(0.005)
+            shadow = await engine.prepare(shapes[TP2])
+            await shadow.ready()
+            with pytest.raises(SwitchError):
+                await shadow.cut(router.announce(shapes[TP2]), CUT_S)
+            await shadow.abort(Reason.ENGINE_LOST)
+            monkeypatch.undo()
+            while not all(spoken.values()):  # noqa: ASYNC110 - a process brings it about
+                await asyncio.sleep(0.005)
+            stats = await engine.stats()
+            assert stats.running + stats.waiting <= router.num_streams
+            shadow = await engine.prepare(shapes[TP2])
+            await shadow.ready()
+            await shadow.cut(router.announce(shapes[TP2]), CUT_S)
+            await shadow.release()
+            await asyncio.gather(*streams)
+            assert (router.counts.lost, router.counts.duplicates, router.counts.wrong_epoch) == (0, 0, 0)
+            assert {len(deltas) for name, deltas in spoken.items() if "inside" in name} == {60}
+    finally:
+        await engine.close()
 
 
 async def test_what_stands_by_on_the_other_host_serves_when_the_engine_is_lost(checkpoints, cluster) -> None:
