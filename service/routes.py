@@ -136,7 +136,7 @@ LOOKING = (
     docs.Code.STORE,
     docs.Code.OVERLOADED,
 )
-DECIDING = (*READING, docs.Code.NOT_FOUND, docs.Code.ALREADY_DECIDED)
+DECIDING = (*READING, docs.Code.NOT_FOUND, docs.Code.ALREADY_DECIDED, docs.Code.ALREADY_APPLIED)
 APPLYING = (
     *READING,
     docs.Code.NOT_FOUND,
@@ -317,7 +317,10 @@ def approve(plan_id: str, body: docs.ApproveRequest, operator: OperatorDep) -> d
 
 @routes.post("/v1/plans/{plan_id:id}:reject", status_code=201, **call("plans", Right.APPROVE, *DECIDING))
 def reject(plan_id: str, operator: OperatorDep, body: docs.RejectRequest | None = None) -> docs.ApprovalDocument:
-    """Say no to a plan, for good; a yes that held ends."""
+    """Say no to a plan, for good; a yes that held ends.
+
+    Refused once the plan is applied (409 `already_applied`).
+    """
     return operator.reject(plan_id, body or docs.RejectRequest())
 
 

@@ -77,10 +77,8 @@ class ServedOperator(FromFile):
 
     def apply(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.OperationDocument:
         plan = self.saved_plan(plan_id)
-        rule = self._deployment.approval
-        known = consents.known_of(plan, self._acts)
-        consent = consents.consent(plan, rule, known, self._caller, acknowledge)
-        return self._in_loop(self._serving(plan.model).apply(plan_id, consent, self._acts))
+        consent = partial(consents.consent_now, plan, self._deployment.approval, acknowledge, self._acts)
+        return self._in_loop(self._serving(plan.model).apply(plan, consent, self._acts))
 
     def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.PreflightDocument:
         plan, applied_by = self._store.saved_plan(plan_id)

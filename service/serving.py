@@ -144,7 +144,7 @@ class Serving:
 
     def barred(self) -> str:
         """Why what is promised forbids a switch now; empty: it does not. Blocks."""
-        return self._active.barred(self.model.name, datetime.now(UTC))
+        return self._active.barred(self.model.name, datetime.now(UTC), self._active.promised)
 
     def take_ended(self) -> list[docs.OperationDocument]:
         """The operations that ended since the last call."""
@@ -174,48 +174,61 @@ class Serving:
             },
         )
 
-    async def apply(self, plan_id: str, consent: Consent, acts: Acts) -> docs.OperationDocument:
-        """Start the switch to a plan's target, to which somebody said yes; answers with the operation at once.
+    async def apply(
+        self, plan: docs.PlanDocument, consent: Callable[[], Consent], acts: Acts
+    ) -> docs.OperationDocument:
+        """Start the switch to a plan's target; answers with the operation at once.
 
-        ``acts`` is where it is noted who did this.
+        ``consent`` is asked for the yes to it where the plan is claimed; ``acts`` is where it is noted who did this.
 
         Raises:
-            RefusedError: unknown, not allowed, applied before, stale, a finding nobody has seen, or another switch is under way.
+            RefusedError: not allowed, applied before, stale, a finding nobody has seen, or another switch is under way.
         """
         async with self._applying:
-            plan, applied_by = await asyncio.to_thread(self._store.saved_plan, plan_id)
-            refuse_stale(plan, applied_by, self.situation())
-            refuse_unseen(plan.to_acknowledge, consent.acknowledged, "the plan, then apply")
-            refuse_untimely(plan, self._deployment, consent.acknowledged)
-            refuse_barred(plan, await asyncio.to_thread(self.barred), consent)
-            if self.operation is not None:
-                message = f"operation {self.operation.id} is switching; wait for its end, then make a new plan"
-                raise RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
-            operation = docs.OperationDocument.planned(
-                new_id("op"), plan, time.time(), applied_by=acts.caller.name, approved_by=consent.by
-            )
-            if not await asyncio.to_thread(self._claim, plan, operation, consent, acts):
-                message = f"{plan_id} was applied by another service just now; make a new plan"
-                raise RefusedError(docs.Code.ALREADY_APPLIED, message)
-            self.operation = operation
+            self.operation = operation = await asyncio.to_thread(self._claim, plan, consent, acts)
             run = self._run(operation, plan.target.noun, acts)
             self._switch = asyncio.create_task(run, name=operation.id)
             return operation
 
-    def _claim(self, plan: docs.PlanDocument, operation: docs.OperationDocument, consent: Consent, acts: Acts) -> bool:
-        """Keep that a plan is applied, and by whom; False where it was already."""
-        before: docs.Json = {"topology": plan.now.text if plan.now else None, "generation": plan.generation}
-        after: docs.Json = {
-            "topology": plan.target.text,
-            "operation": operation.id,
-            "approved_by": consent.by,
-            "acknowledged": dict[str, JsonValue](sorted(consent.acknowledged.items())),
-        }
+    def _claim(self, plan: docs.PlanDocument, consent: Callable[[], Consent], acts: Acts) -> docs.OperationDocument:
+        """Keep that a plan is applied, and by whom, unless something is against it by then.
+
+        All of it is read in the one transaction, in which nobody else approves, rejects, revokes or promises.
+        """
         with self._store.transaction():
-            is_ours = self._store.claim_plan(plan.id, operation)
-            if is_ours:
-                acts.note("plan.apply", plan.id, before=before, after=after)
-        return is_ours
+            acts.access.audit.hold()
+            given = consent()
+            self._refuse(plan, given)
+            operation = docs.OperationDocument.planned(
+                new_id("op"), plan, time.time(), applied_by=acts.caller.name, approved_by=given.by
+            )
+            if not self._store.claim_plan(plan.id, operation):
+                message = f"{plan.id} was applied by another service just now; make a new plan"
+                raise RefusedError(docs.Code.ALREADY_APPLIED, message)
+            before: docs.Json = {"topology": plan.now.text if plan.now else None, "generation": plan.generation}
+            after: docs.Json = {
+                "topology": plan.target.text,
+                "operation": operation.id,
+                "approved_by": given.by,
+                "acknowledged": dict[str, JsonValue](sorted(given.acknowledged.items())),
+            }
+            acts.note("plan.apply", plan.id, before=before, after=after)
+        return operation
+
+    def _refuse(self, plan: docs.PlanDocument, consent: Consent) -> None:
+        """Refuse a plan that does not fit what runs and what is promised.
+
+        Raises:
+            RefusedError: it does not.
+        """
+        applied_by = self._store.saved_plan(plan.id)[1]
+        refuse_stale(plan, applied_by, self.situation())
+        refuse_unseen(plan.to_acknowledge, consent.acknowledged, "the plan, then apply")
+        refuse_untimely(plan, self._deployment, consent.acknowledged)
+        refuse_barred(plan, self._active.barred(self.model.name, datetime.now(UTC), self._active.kept()), consent)
+        if self.operation is not None:
+            message = f"operation {self.operation.id} is switching; wait for its end, then make a new plan"
+            raise RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
 
     def keep_plan(self, intent: Intent, plan: docs.PlanDocument, acts: Acts) -> None:
         """Keep a plan that nobody asked for. Blocks."""

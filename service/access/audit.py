@@ -61,6 +61,14 @@ class Audit:
             session.execute(update(AuditHeadRow).where(AuditHeadRow.id == ONLY).values(hash=sealed))
         return entry
 
+    def hold(self) -> None:
+        """Let nobody else keep an act until the transaction around this has ended.
+
+        What it reads from here on is so when it commits: acts that were answered are in it, others wait.
+        """
+        with self._store.transaction() as session:
+            session.execute(update(AuditHeadRow).where(AuditHeadRow.id == ONLY).values(seq=AuditHeadRow.seq))
+
     def newest(self, act: str, subject: str) -> AuditEntry | None:
         """The last time that an act was done to something."""
         wanted = select(AuditRow).where(AuditRow.act == act, AuditRow.subject == subject)

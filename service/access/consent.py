@@ -83,6 +83,18 @@ def consent(
     return Consent(approved.by, seen | dict.fromkeys(approved.acknowledged, approved.by))
 
 
+def consent_now(plan: PlanDocument, rule: Approval, acknowledged: Collection[str], acts: Acts) -> Consent:
+    """The yes that a plan has as the store says now, whose transaction whoever claims the plan is in.
+
+    Raises:
+        RefusedError: as for ``consent``; or the key of who applies it opens nothing any more.
+    """
+    caller = acts.caller
+    if caller.key and not acts.access.keys.opens(caller.key, time.time()):
+        raise _not_approved(f"{plan.id} was not applied: the key of {caller.name} was revoked or expired meanwhile")
+    return consent(plan, rule, known_of(plan, acts), caller, acknowledged)
+
+
 def approve(
     plan: PlanDocument, request: ApproveRequest, rule: Approval, known: PlanFacts, acts: Acts
 ) -> ApprovalDocument:
@@ -189,7 +201,14 @@ def refuse_barred(plan: PlanDocument, barred: str, consent: Consent) -> None:
 
 def _keep(approval: ApprovalDocument, act: str, acts: Acts) -> ApprovalDocument:
     approvals = acts.access.approvals
-    with acts.access.store.transaction():
+    store = acts.access.store
+    with store.transaction():
+        acts.access.audit.hold()
+        applied_by = store.saved_plan(approval.plan_id)[1]
+        if applied_by is not None:
+            then = f"nothing was changed; intentctl cancel {applied_by}, or undo it once it is done"
+            message = f"{approval.plan_id} was applied before, by operation {applied_by}; {then}"
+            raise RefusedError(Code.ALREADY_APPLIED, message)
         is_kept = approvals.keep(approval)
         if is_kept:
             acts.note(act, approval.plan_id, after=approval.model_dump(mode="json", exclude={"plan_id"}))

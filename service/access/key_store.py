@@ -71,6 +71,14 @@ class KeyStore:
             admins = session.scalars(select(KeyRow).where(KeyRow.role == Role.ADMIN.value))
             return any(not _key(row).wrong(now_s) for row in admins)
 
+    def opens(self, prefix: str, now_s: float) -> bool:
+        """Whether a key opens something now, by the ring and by the database. Blocks."""
+        return all(ring.opens(prefix, now_s) for ring in (self.ring, Keyring(self.kept())))
+
+    def could_approve(self, person: str, since_s: float, now_s: float) -> bool:
+        """As ``Keyring`` says it, by the ring and by the database. Blocks."""
+        return all(ring.could_approve(person, since_s, now_s) for ring in (self.ring, Keyring(self.kept())))
+
     @contextmanager
     def change(self) -> Iterator[tuple[Session, list[Key]]]:
         """A transaction, and the keys that it changes: when the outermost is committed the ring has them, too.

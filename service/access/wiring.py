@@ -83,7 +83,7 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
     audit = Audit(store)
     if not deployment.auth.has_keys:
         return AccessControl(store, keys, audit, Approvals(store, lambda *_: True), OpenGate())
-    approvals = Approvals(store, keys.ring.could_approve)
+    approvals = Approvals(store, keys.could_approve)
     with keys.change():
         made = make_admin_key(keys, folder)
         if made is not None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
@@ -35,12 +35,18 @@ class Active:
 
     def refresh(self) -> None:
         """Read again what is active, and how the controller stands."""
-        self.control = self.book.control(self._deployment.mode)
+        self.control = self.kept_control()
         self.promises = tuple(self.book.promises(active=True))
-        self.promised: tuple[ActiveGoal, ...] = tuple(
-            goal for promise in self.promises for goal in of_document(promise)
-        )
+        self.promised = _goals(self.promises)
         self.version += 1
+
+    def kept(self) -> tuple[ActiveGoal, ...]:
+        """What is promised by the book: for who may not overlook what was promised a moment ago. Blocks."""
+        return _goals(self.book.promises(active=True))
+
+    def kept_control(self) -> Control:
+        """How the controller stands by the book. Blocks."""
+        return self.book.control(self._deployment.mode)
 
     def controlled(self, request: ControlRequest, who: str) -> Control:
         """How the controller is to stand; going on ends overrides, refusals and pins.
@@ -80,9 +86,11 @@ class Active:
         """Whether anything is promised about how often the service is reshaped."""
         return any(isinstance(goal.goal, ReconfigRule) for goal in self.promised)
 
-    def barred(self, model: str, now: datetime) -> str:
+    def barred(self, model: str, now: datetime, promised: Sequence[ActiveGoal]) -> str:
         """Why what is promised forbids a switch of a model now; empty: it does not."""
-        held = [goal for goal in self.in_force(now) if isinstance(goal.goal, ReconfigRule)]
+        held = [
+            goal for goal in in_force(promised, self._deployment.windows, now) if isinstance(goal.goal, ReconfigRule)
+        ]
         return limits.barred(held, self.switched_s(model, now.timestamp()), now) if held else ""
 
     def switched_s(self, model: str, now_s: float) -> Sequence[float]:
@@ -101,6 +109,10 @@ class Active:
             for promise in self.promises
             if promise.goals and all(_is_over(goal.goal.window, goal.said, now) for goal in promise.goals)
         ]
+
+
+def _goals(promises: Iterable[PromiseDocument]) -> tuple[ActiveGoal, ...]:
+    return tuple(goal for promise in promises for goal in of_document(promise))
 
 
 def _is_over(window: Window, said_at: datetime, now: datetime) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Self
 from zoneinfo import ZoneInfo
 
@@ -102,6 +103,8 @@ class ControlLoop:
         self._booked_s = self._load_s = time.monotonic()
         self._known = -1
         self._last: LoopInput | None = None
+        self._heeded = parts.active.control
+        """How the controller stood at the last look."""
         self._outcome: docs.OutcomeDocument | None = None
         self._waked = asyncio.Event()
         self.decision = docs.DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
@@ -160,6 +163,7 @@ class ControlLoop:
         parts = self._parts
         now = datetime.now(UTC)
         now_s = time.monotonic()
+        self._heeded = parts.active.control
         for ended in handlers.expire(parts.active, parts.acts, parts.store, now):
             self._publish("promise", ended)
         if self._known != parts.active.version:
@@ -379,8 +383,8 @@ class ControlLoop:
                 decision, kind="hold", reason=f"{decision.reason}; a person has to: intentctl apply {plan.id}"
             )
         try:
-            consent = await asyncio.to_thread(self._consent, plan, decision)
-            await self._parts.serving.apply(plan.id, consent, self._parts.acts)
+            consent = partial(self._consent, plan, decision)
+            await self._parts.serving.apply(plan, consent, self._parts.acts)
         except RefusedError as error:
             return replace(decision, kind="hold", reason=f"{decision.reason}, but {error}")
         return decision
@@ -389,8 +393,11 @@ class ControlLoop:
         """The policy's yes. How many plans were applied lately does not hold up a roll-back.
 
         Raises:
-            RefusedError: it has none.
+            RefusedError: it has none; or somebody paused the controller or said otherwise since it looked.
         """
+        if self._parts.active.kept_control() != self._heeded:
+            message = "somebody said otherwise to the controller meanwhile; it looks again"
+            raise RefusedError(docs.Code.NOT_APPROVED, message)
         rule = self._parts.place.deployment.approval
         acts = self._parts.acts
         known = consents.known_of(plan, acts)

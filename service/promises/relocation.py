@@ -212,7 +212,7 @@ class Relocation:
         plan = docs.PlanDocument.model_validate(made).sealed()
         await asyncio.to_thread(serving.keep_plan, intent, plan, self._acts)
         seen = {docs.Code.OUTSIDE_WINDOW.value: RECOVERY.name}
-        await serving.apply(plan.id, Consent(RECOVERY.name, seen), self._acts)
+        await serving.apply(plan, lambda: Consent(RECOVERY.name, seen), self._acts)
         await serving.settled()
 
     async def _report(self, intent: Intent, plan: Plan, lost: Topology, why: str) -> None:
