@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from runtime.engine import Engine, Token
@@ -18,6 +18,8 @@ NEAR = 20
 """Batches before a loss from which on a request that was submitted may have caused it; tokens after which it has not."""
 STRIKES = 2
 """So often near a loss, and a request is suspected."""
+MOST_TRIED = 32
+"""Suspects that are tried together at most: those of a group that was lost are tried one by one, and that takes time."""
 PAUSE_TOLD_S = 5.0
 """Between two signs of life to a client that waits for a lost engine."""
 AGAIN_S = 0.1
@@ -39,8 +41,10 @@ class Recovery:
         """Streams whose engine was lost, until they are submitted again."""
         self._resumed: set[str] = set()
         """Submitted again, and silent since."""
-        self._alone: Stream | None = None
-        """Suspected, and alone in the engine until it is ``NEAR`` tokens further."""
+        self._tried: set[str] = set()
+        """Suspected, and without anybody else in the engine until they are ``NEAR`` tokens further."""
+        self._num_tried = 0
+        """So many these were when they began; 0 after a loss."""
         self._has_room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -52,11 +56,11 @@ class Recovery:
                 await self._task
 
     def holds_back(self, stream: Stream) -> bool:
-        """Whether a new stream has to wait, because a suspected one is alone in the engine."""
+        """Whether a new stream has to wait, because suspected ones are tried."""
         stream.submitted_at = self.num_batches
-        if self._alone is not None:
+        if self._tried:
             self.resume(stream)
-        return self._alone is not None
+        return bool(self._tried)
 
     def awaits(self, request_id: str) -> bool:
         """Whether this stream was submitted again, and is silent since."""
@@ -66,7 +70,7 @@ class Recovery:
         """It said something."""
         if stream.lost_at_s is not None:
             self._goes_on(stream)
-        if stream is self._alone and (stream.is_ended or len(stream.output) - stream.num_resumed >= NEAR):
+        if stream.request_id in self._tried and (stream.is_ended or len(stream.output) - stream.num_resumed >= NEAR):
             self._clear(stream)
 
     def forget(self, stream: Stream) -> None:
@@ -81,8 +85,13 @@ class Recovery:
         It goes on, unless it is suspected and was alone.
         """
         self._ledger.lose(epoch)
-        stream.strikes += self.num_batches - stream.submitted_at <= NEAR
-        if stream is not self._alone:
+        is_tried = stream.request_id in self._tried
+        was_alone = is_tried and self._num_tried == 1
+        stream.strikes += is_tried or self.num_batches - stream.submitted_at <= NEAR
+        if is_tried or not self._tried:
+            self._num_tried = 0
+            self._tried.difference_update({stream.request_id}, self._to_resume)
+        if not was_alone:
             self.resume(stream)
             return
         self._fail(
@@ -100,8 +109,8 @@ class Recovery:
 
     def _clear(self, stream: Stream) -> None:
         """It is over, or past the place where it was suspected: others may go on."""
-        if stream is self._alone:
-            self._alone = None
+        if stream.request_id in self._tried:
+            self._tried.remove(stream.request_id)
             stream.strikes = 0
             self._has_room.set()
 
@@ -110,6 +119,7 @@ class Recovery:
         stream.is_ended = False
         self._resumed.discard(stream.request_id)
         self._to_resume[stream.request_id] = stream
+        self._has_room.set()
         if stream.lost_at_s is None:
             stream.lost_at_s = now_s = self._clock()
             loop = asyncio.get_running_loop()
@@ -143,18 +153,32 @@ class Recovery:
     async def _submit_again(self) -> None:
         """Submit what was lost with its output so far.
 
-        Each suspect alone, then the oldest first, some beside each other.
+        Suspects first, then the oldest, some beside each other.
         """
         while self._to_resume:
-            waiting = sorted(self._to_resume.values(), key=lambda stream: (stream.strikes < STRIKES, stream.arrived_s))
-            is_suspected = waiting[0].strikes >= STRIKES
-            if self._alone or len(self._resumed) >= (1 if is_suspected else RESUMED_AT_ONCE):
+            waiting = sorted(
+                self._to_resume.values(), key=lambda stream: (-max(stream.strikes, STRIKES - 1), stream.arrived_s)
+            )
+            if not self._tried and not self._resumed:
+                self._try(waiting)
+            first = waiting[0]
+            may_go = first.request_id in self._tried if self._tried else first.strikes < STRIKES
+            if not may_go or len(self._resumed) >= RESUMED_AT_ONCE:
                 self._has_room.clear()
                 await self._has_room.wait()
                 continue
-            self._alone = waiting[0] if is_suspected else None
-            del self._to_resume[waiting[0].request_id]
-            await self._submit_output(waiting[0])
+            del self._to_resume[first.request_id]
+            await self._submit_output(first)
+
+    def _try(self, waiting: Sequence[Stream]) -> None:
+        """Choose the suspects that are tried next: one, then twice as many each time, up to a loss.
+
+        Who was lost in a group is tried alone: a loss takes longer than many times ``NEAR`` tokens.
+        """
+        strikes = max(waiting[0].strikes, STRIKES)
+        most = 1 if strikes > STRIKES else min(max(1, 2 * self._num_tried), MOST_TRIED)
+        self._tried = {stream.request_id for stream in waiting[:most] if stream.strikes == strikes}
+        self._num_tried = len(self._tried)
 
     async def _submit_output(self, stream: Stream) -> None:
         assert stream.request is not None, "it was submitted before"
@@ -166,7 +190,8 @@ class Recovery:
         try:
             await self._engine.submit(replace(stream.request, epoch=epoch, past=past))
         except EngineLostError:
-            self._alone = None if stream is self._alone else self._alone
+            self._tried.clear()
+            self._num_tried = 0
             if stream.lost_at_s is not None:
                 self.resume(stream)
                 await asyncio.sleep(AGAIN_S)

@@ -1,9 +1,12 @@
 """Streams of an engine that is lost and comes back, on a scripted engine: none is lost, doubled or starved."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.engine import SamplingParams
 from runtime.errors import StreamError
@@ -13,6 +16,7 @@ from runtime.stream import Delta, GenerationParams, Usage
 from tests.rows import rows
 from tests.runtime.scripted import ScriptedEngine, topology
 from tests.runtime.test_router import collect, letters_alone, settled, text_of
+from tests.tries import tries
 
 LETTERS = letters_alone()
 
@@ -110,7 +114,7 @@ async def test_a_request_that_loses_every_engine_is_found_and_the_others_finish(
     engine.resume()
     with pytest.raises(StreamError, match="poison_request"):
         await poisoned
-    assert losses == 3
+    assert losses == 4, "the third with those that it is tried with"
     assert {text_of(deltas) for deltas in await asyncio.gather(*tasks)} == {"abcabcabca"}
 
 
@@ -195,3 +199,100 @@ async def test_a_stream_whose_engine_is_lost_while_the_service_stops_ends_with_w
         await task
     assert router.num_streams == 0
     engine.is_away = False
+
+
+async def test_who_waits_to_be_submitted_again_goes_on_when_all_before_it_are_lost_silent(router, engine):
+    engine.hold()
+    tasks = [asyncio.create_task(collect(router, "abc", 80)) for _ in range(20)]
+    await engine.until(lambda: len(engine.heard) == 20)
+    await turned(engine, NEAR + 10)
+    for losses in (1, 2):
+        engine.fail("the driver was killed", is_lost=True)
+        await engine.until(lambda seen=losses: len(engine.heard) == 20 + seen * RESUMED_AT_ONCE)
+        await settled(engine)
+        assert len(engine.requests) == RESUMED_AT_ONCE
+    engine.resume()
+    assert {len(deltas) for deltas in await asyncio.gather(*tasks)} == {80}
+
+
+async def test_suspects_are_tried_one_first_then_two_however_long_the_engine_is_away(router, engine, monkeypatch):
+    monkeypatch.setattr("runtime.recovery.AGAIN_S", 0.0)
+    tasks = await begun(router, engine, ["abc"] * 7)
+    for is_last in (False, True):
+        engine.is_away = is_last
+        engine.fail("the driver was killed", is_lost=True)
+        await settled(engine)
+    engine.is_away = False
+    await engine.until(lambda: engine.requests != ())
+    tried = list[int]()
+    while engine.requests:
+        tried.append(len(engine.requests))
+        await turned(engine, 1)
+    assert [count for count, _ in itertools.groupby(tried)] == [1, 2, 4]
+    await asyncio.gather(*tasks)
+
+
+async def steps(losses_at: set[int], num_streams: int, num_tokens: int) -> int:
+    """Steps that the engine makes until all streams have ended, where it is lost behind some of them."""
+    engine = ScriptedEngine(topology(1, 1), max_running=num_streams, max_tokens=num_tokens + 3)
+    engine.hold()
+    async with Router(engine, LETTERS) as router:
+        tasks = [asyncio.create_task(collect(router, "abc", num_tokens)) for _ in range(num_streams)]
+        await engine.until(lambda: len(engine.heard) == num_streams)
+        count = 0
+        while not all(task.done() for task in tasks):
+            engine.turn()
+            count += 1
+            await settled(engine)
+            if count in losses_at:
+                engine.fail("the driver died", is_lost=True)
+                await settled(engine)
+        assert {len(task.result()) for task in tasks} == {num_tokens}
+    await engine.close()
+    return count
+
+
+async def test_a_hundred_streams_of_three_quick_losses_take_at_most_twice_as_long_as_of_one():
+    apart = NEAR - 2
+    first = NEAR + 10
+    after_one = await steps({first}, 100, 400)
+    after_three = await steps({first, first + apart, first + 2 * apart}, 100, 400)
+    assert after_three <= 2 * after_one, (after_three, after_one)
+
+
+@tries(25)
+@given(st.integers(2, 40), st.data())
+def test_wherever_a_poison_request_stands_it_is_found_alone_and_the_others_finish(num_streams, data):
+    place = data.draw(st.integers(0, num_streams - 1))
+    kills_after = data.draw(st.integers(1, NEAR - 3))
+    first, losses = asyncio.run(poisoned(num_streams, place, kills_after))
+    assert first <= 4, "two that make it suspected, one with its group, one alone"
+    assert losses == first
+
+
+async def poisoned(num_streams: int, place: int, kills_after: int) -> tuple[int, int]:
+    """Losses until the poison request has ended, and in all; the engine is lost so many steps after it comes."""
+    engine = ScriptedEngine(topology(1, 1), max_running=num_streams)
+    engine.hold()
+    asked = [("abc", 60)] * num_streams
+    asked[place] = "xyz", 100
+    async with Router(engine, LETTERS) as router:
+        tasks = [asyncio.create_task(collect(router, prompt, num_tokens)) for prompt, num_tokens in asked]
+        await engine.until(lambda: len(engine.heard) == num_streams)
+        losses = age = until_found = 0
+        while not all(task.done() for task in tasks):
+            engine.turn()
+            await settled(engine)
+            is_there = any(request.prompt == (24, 25, 26) for request in engine.requests)
+            age = age + 1 if is_there else 0
+            if age >= kills_after:
+                losses += 1
+                age = 0
+                engine.fail("the driver died", is_lost=True)
+                await settled(engine)
+            until_found = until_found or (losses if tasks[place].done() else 0)
+        with pytest.raises(StreamError, match="poison_request"):
+            tasks.pop(place).result()
+        assert {text_of(task.result()) for task in tasks} == {"abc" * 20}
+    await engine.close()
+    return until_found, losses
