@@ -26,8 +26,11 @@ from service.logs import REQUEST_ID
 MAX_DEPTH = 64
 MAX_VALUES = 20_000
 """Names and values of objects and lists. Numbers in lists are not counted: token ids, which are cheap."""
-BULKY_BYTES = 32_768
-"""From here on checking may take milliseconds: in a thread, while others stream."""
+BULKY_MARKS = 1_000
+BULKY_BYTES = 500_000
+"""Beyond so many marks, or bytes, checking may take milliseconds: in a thread, while others stream."""
+MARKS = b",[{"
+"""A body has no more values than these and one. Each takes a microsecond or more; texts and blanks a nanosecond a byte."""
 NUM_THREADS = 2
 """Threads that check bulky bodies."""
 REST = 3.0
@@ -74,13 +77,18 @@ class _Bounded(Request):
         """
         if not hasattr(self, "_json"):
             body = await self.body()
-            if len(body) <= BULKY_BYTES:
+            if not is_bulky(body):
                 self._json = _read(body)
             else:
                 loop = asyncio.get_running_loop()
                 read = partial(_read, body, self.validate)
                 self._json = await loop.run_in_executor(_POOL, _after_rest, read)
         return self._json
+
+
+def is_bulky(body: bytes) -> bool:
+    """Whether a body may take milliseconds to check; a long text, or blanks, do not."""
+    return len(body) > BULKY_BYTES or sum(map(body.count, MARKS)) > BULKY_MARKS
 
 
 def _read(body: bytes, validate: Validate | None = None) -> object:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sys
 import threading
+from functools import partial
 
 import httpx
 import pytest
@@ -11,7 +13,7 @@ from pydantic import ValidationError
 
 from service import bodies
 from service.app import control_api
-from service.bodies import BULKY_BYTES, MAX_DEPTH, MAX_VALUES, refuse_outlandish
+from service.bodies import BULKY_BYTES, BULKY_MARKS, MAX_DEPTH, MAX_VALUES, is_bulky, refuse_outlandish
 from service.openai_api import openai_app
 from service.openai_requests import ChatRequest
 from tests.rows import rows
@@ -75,7 +77,7 @@ def test_a_list_of_wrong_things_is_refused_for_the_first(wrong):
     assert caught.value.error_count() == 1
 
 
-PADDING = b" " * BULKY_BYTES
+PADDING = b" " * 1000
 CHAT = b'{"model": "counting", "messages": [{"role": "user", "content": "a"}]}'
 
 
@@ -91,7 +93,8 @@ CHAT = b'{"model": "counting", "messages": [{"role": "user", "content": "a"}]}'
         ("/v1/plans/p:apply", b'{"acknowledge": 1}'),
     ],
 )
-async def test_a_bulky_body_is_answered_as_a_small_one_is(path, body):
+async def test_a_bulky_body_is_answered_as_a_small_one_is(path, body, monkeypatch):
+    monkeypatch.setattr(bodies, "BULKY_BYTES", len(PADDING))
     app = control_api()
     app.state.operator_for = lambda _: None
     app.mount("/openai/v1", openai_app({}))
@@ -103,6 +106,7 @@ async def test_a_bulky_body_is_answered_as_a_small_one_is(path, body):
 
 
 async def test_bulky_bodies_are_checked_in_threads_and_beside_each_other(monkeypatch):
+    monkeypatch.setattr(bodies, "BULKY_BYTES", len(PADDING))
     both, where = threading.Barrier(2, timeout=20), list[str]()
 
     def meet(_: object) -> None:
@@ -116,6 +120,77 @@ async def test_bulky_bodies_are_checked_in_threads_and_beside_each_other(monkeyp
         answers = await asyncio.gather(*(client.post("/chat/completions", **sent) for _ in range(2)))
     assert [one.status_code for one in answers] == [404, 404]
     assert all(name.startswith("body") for name in where)
+
+
+def chat(num_messages: int = 1, **more: object) -> bytes:
+    messages = [{"role": "user", "content": "a"}] * num_messages
+    return json.dumps({"model": "counting", "messages": messages, **more}).encode()
+
+
+LARGE = {
+    "blanks behind": CHAT + b" " * 40_000,
+    "blanks before": b" " * 40_000 + CHAT,
+    "blanks between": CHAT.replace(b",", b"," + b" " * 40_000, 1),
+    "a long text": chat(metadata={"note": "x, " * 300 + "x" * 40_000}),
+    "a text in many words": chat(user="\n" * 20_000),
+}
+
+
+@rows(
+    ("body", "bulky"),
+    [
+        *((body, False) for body in LARGE.values()),
+        (chat(BULKY_MARKS // 2), True),
+        (chat(metadata=[1] * BULKY_MARKS), True),
+        (b"[" * (BULKY_MARKS + 1), True),
+        (b'{"a":' * (BULKY_MARKS + 1), True),
+        (CHAT + b" " * BULKY_BYTES, True),
+    ],
+)
+def test_a_body_is_bulky_by_the_values_that_it_may_have(body, bulky):
+    assert is_bulky(body) is bulky
+
+
+async def test_a_hundred_large_bodies_at_once_wait_for_no_thread_and_no_rest(monkeypatch):
+    monkeypatch.setattr(bodies, "_after_rest", lambda work: pytest.fail("it waited for its turn"))
+    transport = httpx.ASGITransport(behind_open_door(openai_app({})))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        asked = [*LARGE.values()] * 20
+        sent = [
+            client.post("/chat/completions", content=body, headers={"Content-Type": "application/json"})
+            for body in asked
+        ]
+        assert {answer.status_code for answer in await asyncio.gather(*sent)} == {404}
+
+
+def calls_to_check(body: bytes) -> int:
+    """Calls of functions, of Python and of C, that it takes."""
+    (field,) = (route.body_field for route in openai_app({}).routes if getattr(route, "path", "") == CHATS)
+    count = 0
+
+    def note(_frame: object, happened: str, _of: object) -> None:
+        nonlocal count
+        count += happened in {"call", "c_call"}
+
+    sys.setprofile(note)
+    try:
+        bodies._read(body, partial(field.validate, loc=("body",)))
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+CHATS = "/chat/completions"
+
+
+def test_the_check_of_a_body_is_linear_in_its_values_and_blanks_and_texts_take_nothing():
+    small = calls_to_check(CHAT)
+    assert {name: calls_to_check(body) for name, body in LARGE.items() if "blanks" in name} == {
+        name: small for name in LARGE if "blanks" in name
+    }
+    assert calls_to_check(LARGE["a long text"]) <= small + 20
+    few, many = calls_to_check(chat(200)), calls_to_check(chat(2000))
+    assert many <= 10 * few, (small, few, many)
 
 
 def test_a_thread_that_checked_a_body_rests_three_times_as_long(monkeypatch):
