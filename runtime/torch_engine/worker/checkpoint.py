@@ -15,6 +15,9 @@ from safetensors import SafetensorError, safe_open
 from runtime.errors import CheckpointError, UnsupportedModelError
 from runtime.models import ModelSpec
 
+_DERIVED = (".rotary_emb.inv_freq", "lm_head.weight")
+"""Ends of tensors that may be left unread: frequencies follow from config.json, a tied head is the embedding."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -79,8 +82,8 @@ class Checkpoint:
         """Open and check the folder.
 
         Raises:
-            CheckpointError: missing, not readable, truncated, or a tensor is absent.
-            UnsupportedModelError: an architecture or option the engine does not compute.
+            CheckpointError: missing, not readable, truncated, or a tensor is absent or there twice.
+            UnsupportedModelError: an architecture, an option or a tensor that the engine does not compute with.
         """
         self.folder = folder
         config = _read_json(folder / "config.json")
@@ -108,8 +111,9 @@ class Checkpoint:
         return part
 
     def _check_tensors(self) -> None:
-        """Every tensor the model needs is there and has its shape."""
-        for name, shape in expected_tensors(self.spec):
+        """Every tensor the model needs is there and has its shape, and none is left unread."""
+        expected = dict(expected_tensors(self.spec))
+        for name, shape in expected.items():
             if name not in self._files:
                 raise CheckpointError(f"{self.folder}: tensor {name} is missing; is the download complete?")
             found = self._files[name].get_slice(name).get_shape()
@@ -117,6 +121,11 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{self.folder}: tensor {name} has shape {found}, not {shape} as config.json says"
                 )
+        if unread := sorted(name for name in self._files.keys() - expected if not name.endswith(_DERIVED)):
+            more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
+            raise UnsupportedModelError(
+                f"{self.folder}: this engine does not compute with {', '.join(unread[:3])}{more}; use `engine: vllm`"
+            )
 
 
 def expected_tensors(spec: ModelSpec) -> Iterator[tuple[str, list[int]]]:
@@ -186,6 +195,8 @@ def _open_files(folder: Path) -> dict[str, Any]:
             opened: Any = safe_open(path, framework="pt")
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error}); is it truncated?") from error
+        if twice := sorted(files.keys() & {*opened.keys()}):
+            raise CheckpointError(f"{path}: tensor {twice[0]} is in another file, too; copy the checkpoint anew")
         files.update(dict.fromkeys(opened.keys(), opened))
     return files
 

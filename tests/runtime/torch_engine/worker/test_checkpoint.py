@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -35,6 +36,14 @@ def without_a_tensor(folder):
     save_file(tensors, folder / "model.safetensors")
 
 
+def with_a_tensor_in_two_files(folder):
+    (folder / "one.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    names = ["model.safetensors", "one.safetensors"]
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": dict(zip("ab", names, strict=True))})
+    )
+
+
 def a_tensor_of_another_shape(folder):
     tensors = load_file(folder / "model.safetensors")
     tensors["model.layers.0.mlp.down_proj.weight"] = torch.zeros(3, 5)
@@ -50,6 +59,7 @@ def a_tensor_of_another_shape(folder):
         (without_weights, "only safetensors"),
         (truncated, "truncated"),
         (without_a_tensor, r"model\.layers\.3\.self_attn\.k_proj\.weight is missing"),
+        (with_a_tensor_in_two_files, r"one\.safetensors: tensor lm_head\.weight is in another file, too"),
         (
             a_tensor_of_another_shape,
             r"layers\.0\.mlp\.down_proj\.weight has shape \[3, 5\], not \[64, 96\]",
@@ -94,6 +104,38 @@ def test_what_the_engine_does_not_compute_is_refused_by_name(checkpoints, tmp_pa
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     with pytest.raises(UnsupportedModelError, match=said):
         Checkpoint(folder)
+
+
+EXTRA = {
+    "a bias of the output": (["model.layers.0.self_attn.o_proj.bias"], r"o_proj\.bias; use `engine: vllm`$"),
+    "a layer": ([f"model.layers.5.mlp.{name}_proj.weight" for name in ("down", "up", "gate")], r"\.down_.*\.up_"),
+    "many": ([f"model.layers.{n}.self_attn.o_proj.bias" for n in range(5)], r"\.2\.self_attn\.o_proj\.bias and 2 more"),
+    "an adapter": (["base_model.model.lora_A.weight"], r"lora_A\.weight"),
+    "frequencies": (["model.layers.0.self_attn.rotary_emb.inv_freq"], ""),
+}
+
+
+@rows(("names", "said"), EXTRA.values(), ids=list(EXTRA))
+def test_a_tensor_that_would_not_be_read_is_refused_by_name(checkpoints, tmp_path, names, said):
+    folder = shutil.copytree(checkpoints["llama-untied"], tmp_path / "copy", dirs_exist_ok=True)
+    tensors = load_file(checkpoints["llama-untied"] / "model.safetensors")
+    save_file({**tensors, **{name: torch.zeros(3) for name in names}}, folder / "model.safetensors")
+    with pytest.raises(UnsupportedModelError, match=said) if said else nullcontext():
+        Checkpoint(folder)
+
+
+def test_a_llama_with_a_bias_of_its_output_is_refused_and_one_with_a_tied_head_twice_is_read(checkpoints, tmp_path):
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(checkpoints["llama-untied"])
+    config.attention_bias = True
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "biased")
+    with pytest.raises(UnsupportedModelError, match=r"o_proj\.bias, .* and 2 more; use `engine: vllm`"):
+        Checkpoint(tmp_path / "biased")
+    folder = shutil.copytree(checkpoints["qwen3-tied"], tmp_path / "tied")
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, folder / "model.safetensors")
+    assert Checkpoint(folder).spec.tie_word_embeddings
 
 
 def test_both_spellings_of_rope_are_read():
