@@ -1,5 +1,6 @@
 """The parts of a running service, put together once and handed to the HTTP modules."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from functools import partial
 
 from intent.models import LlmSettings
 from runtime.engine import Engine
+from runtime.process.content import PinnedCheckpoint, warn_of_change
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
@@ -65,6 +67,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         RuntimeFault: an engine cannot start.
     """
     deployment.refuse_unless_served()
+    pinned = {model.name: PinnedCheckpoint.of(model.to_serve()) for model in deployment.models}
     tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
     async with AsyncExitStack() as stack:
         stack.enter_context(take_lock(settings.folder, settings.inference_url))
@@ -89,6 +92,8 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             beginning_at = partial(begin, store, deployment, model, best=best)
             engine, beginning = await start_without_the_broken(model, kept.devices, beginning_at, hosts)
             stack.push_async_callback(engine.close)
+            pinned[model.name].verified()  # or the engine may have other weights than belong to the tokenizer
+            stack.callback(asyncio.create_task(warn_of_change(pinned[model.name])).cancel)
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
         apart = stack.enter_context(closing(Apart()))

@@ -272,5 +272,6 @@ class AsyncChannel:
             self._lose(str(error))
 
     def _lose(self, why: str) -> None:
-        self.close()
+        self.hold(True)  # nothing more is read, but the other end can still be told
         self._on_closed(why)
+        self.close()

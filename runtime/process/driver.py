@@ -5,16 +5,29 @@ Started, watched, asked, mourned and replaced, for both engines.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from runtime.engine import Comeback, EngineState, Output
-from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
+from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFault, SwitchError
 from runtime.models import Topology
+from runtime.process.content import other_code
 from runtime.process.launcher import Launcher, Program
 from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
-from runtime.process.messages import Beat, Calls, Command, Fatal, Fenced, Prepared, Reply, StoodIn, Tokens
+from runtime.process.messages import (
+    Beat,
+    Calls,
+    Command,
+    Fatal,
+    Fenced,
+    Greeting,
+    Prepared,
+    Reply,
+    StoodIn,
+    Tokens,
+    Trouble,
+)
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +121,19 @@ class DriverProcess:
                 self.fatal = message
             case StoodIn():
                 self.on_stood_in(message)
+            case Greeting(code):
+                self._meet(code)
             case Prepared():
                 self.is_prepared = True
             case started if not self.ready.done():
                 self.vigil.begin()
                 self.ready.set_result(started)
+
+    def _meet(self, code: Mapping[str, str]) -> None:
+        """End a driver that imported other code: nobody knows what it would make of its orders."""
+        if why := other_code(code):
+            self.fatal = Fatal(Reason.LOAD_FAILED, why, Trouble.of(EngineStartError(why)))
+            self.kill()
 
     def _hung(self, why: str) -> None:
         """End a driver that cannot end by itself."""

@@ -3,34 +3,24 @@
 Devices, versions, shared memory, checkpoints.
 """
 
-import hashlib
 import itertools
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from runtime.models import Gpu
+from runtime.process.content import CODE, PACKAGES, manifest, other_files
 
-PACKAGES = ("intentctl", "torch", "vllm")
-"""Whose versions have to be the same on all hosts."""
-_CARRIES = "nixl-cu12"
-"""Moves KV between hosts; carriers compare its versions when they meet."""
 SMI_S = 20.0
 """How long ``nvidia-smi`` may take."""
 ENOUGH = 0.9
 """Of the memory that the deployment says; drivers keep some of what is on the label."""
 LEAST_SHARED_BYTES = 64 << 20
 """In /dev/shm, for vLLM's processes."""
-_WHOLE_BYTES = 1 << 20
-_PAGE_BYTES = 4096
-_NUM_PAGES = 64
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux keeps it
 
 
@@ -70,47 +60,9 @@ def gather(checkpoints: Iterable[str], visible: str = "") -> HostFacts:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         free_shared_bytes=shared.f_bavail * shared.f_frsize if shared else 0,
-        versions=versions() | driver,
+        versions={**CODE, **driver},
         checkpoints={folder: manifest(Path(folder)) for folder in checkpoints},
     )
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Of the packages that are installed here; this one's has a digest of its code behind it."""
-    found = {}
-    for name in (*PACKAGES, _CARRIES):
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    found["intentctl"] = f"{found.get('intentctl', '')}+{code_digest(Path(__file__).parents[1])}"
-    return found
-
-
-def code_digest(folder: Path) -> str:
-    """Of the Python files in a folder: the same where these are the same."""
-    files = sorted(folder.rglob("*.py"))
-    text = b"".join(str(file.relative_to(folder)).encode() + file.read_bytes() for file in files)
-    return hashlib.sha256(text).hexdigest()[:8]
-
-
-def manifest(folder: Path) -> dict[str, str]:
-    """The files of a checkpoint and a digest of each.
-
-    Its size, its first MiB (a safetensors header), sampled pages.
-    """
-    files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
-    return {path.name: _digest(path) for path in files if not path.name.startswith(".")}
-
-
-def _digest(path: Path) -> str:
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        digest.update(file.read(_WHOLE_BYTES))
-        for number in range(_NUM_PAGES if size > _WHOLE_BYTES else 0):
-            file.seek(_WHOLE_BYTES + (size - _WHOLE_BYTES - 1) * number // _NUM_PAGES)
-            digest.update(file.read(_PAGE_BYTES))
-    return digest.hexdigest()[:16]
 
 
 def _gpus() -> tuple[tuple[GpuFacts, ...], dict[str, str]]:
@@ -188,8 +140,7 @@ def differences(facts: HostFacts, ours: HostFacts, *, needs_vllm: bool) -> str:
         theirs_of = facts.checkpoints.get(folder, {})
         if not theirs_of:
             return f"it has no checkpoint {folder}; put a copy at the same path"
-        other = sorted(name for name in files.keys() | theirs_of.keys() if files.get(name) != theirs_of.get(name))
-        if other:
+        if other := other_files(files, theirs_of):
             return f"its checkpoint {folder} differs in {', '.join(other[:5])}; copy it anew"
     if needs_vllm and facts.free_shared_bytes < LEAST_SHARED_BYTES:
         return f"{_SHARED_MEMORY} has {facts.free_shared_bytes >> 20} MiB free; vLLM needs {LEAST_SHARED_BYTES >> 20}"

@@ -5,6 +5,7 @@ Calls and their answers, tokens, signs of life, and errors by their code.
 
 import asyncio
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -17,7 +18,14 @@ from runtime.models import Topology
 from runtime.process.channel import FrameError, decode, packed
 
 
-class WireMessage(msgspec.Struct, frozen=True, tag=True):
+class WirePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Part of a message.
+
+    Of a dataclass msgspec ignores unknown fields: that both ends have the same ones is ``Greeting``'s to say.
+    """
+
+
+class WireMessage(WirePart, frozen=True, tag=True):
     """A message, by the name of its class."""
 
 
@@ -98,6 +106,12 @@ class Fenced(WireMessage, frozen=True):
     """A cut: what comes after it is said under the new epoch."""
 
     moved: Moved
+
+
+class Greeting(WireMessage, frozen=True):
+    """The first word of a process that was executed: what it has imported, as ``content.CODE``."""
+
+    code: Mapping[str, str]
 
 
 class Prepared(WireMessage, frozen=True):

@@ -231,7 +231,7 @@ class CrossingShadow:
         sliced: messages.Sliced = await self._ask(self._source, messages.NextSlice(self._fetched, is_last))
         self._fetched = None
         if sliced.packed_runs or sliced.newcomers:
-            self._fetched = fetched = await self._ask(self._driver, messages.FetchSlice(sliced))
+            self._fetched = fetched = await self._ask(self._driver, messages.FetchSlice(sliced.gathered))
             self._crossed_bytes += fetched.num_bytes
         met = self._met
         link = MeasuredLink(met.bytes_s, met.round_trip_s, met.lane)

@@ -20,6 +20,7 @@ from runtime.engine import Cut, EngineState, EngineStats, Finish, GenerationRequ
 from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFault, SwitchError, TopologyError
 from runtime.models import Cluster, CutTimings, ModelSpec, Topology
 from runtime.process import messages as wire
+from runtime.process.content import PinnedCheckpoint
 from runtime.process.driver import DriverProcess, Revived
 from runtime.process.launcher import Launcher, Launchers, OneHost, Program
 from runtime.torch_engine import messages
@@ -87,6 +88,8 @@ class TorchEngine(Revived):
     ) -> "TorchEngine":
         """Start a driver on a checkpoint folder, on the host of its devices, and wait until it serves.
 
+        Drivers and workers that start later refuse the folder if it has other content then.
+
         Raises:
             EngineStartError: this machine is no x86-64.
             CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as the driver found.
@@ -95,7 +98,8 @@ class TorchEngine(Revived):
             relies = "the built-in engine relies on how x86-64 orders stores between its ranks"
             raise EngineStartError(f"{relies}; this machine is {platform.machine()}: use `engine: vllm`")
         _precision(topology)
-        config = messages.TorchDriverConfig(checkpoint, topology, cluster, settings or EngineSettings())
+        pinned = await asyncio.to_thread(PinnedCheckpoint.of, checkpoint)
+        config = messages.TorchDriverConfig(pinned, topology, cluster, settings or EngineSettings())
         engine = cls(config, launchers)
         engine._launchers.host_of(topology.devices)
         try:

@@ -3,7 +3,6 @@
 Orders go down, events come up.
 """
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,6 +17,7 @@ from runtime.kv.pages import Runs
 from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.process import messages as wire
+from runtime.process.content import PinnedCheckpoint
 from runtime.torch_engine.models import EngineSettings, Resized, Span
 from runtime.torch_engine.sampling_tasks import Sampled, SamplingTask
 from runtime.torch_engine.worker.backends import DTYPES
@@ -29,7 +29,7 @@ from runtime.torch_engine.worker.shard import ShardSpec
 class TorchDriverConfig(wire.WireMessage, frozen=True):
     """What the driver is started with."""
 
-    checkpoint: Path
+    checkpoint: PinnedCheckpoint
     topology: Topology
     cluster: Cluster
     settings: EngineSettings
@@ -46,7 +46,7 @@ class TorchStarted(wire.WireMessage, frozen=True):
     num_blocks: int
 
 
-class KvDigests(msgspec.Struct, frozen=True):
+class KvDigests(wire.WirePart, frozen=True):
     """Digests of KV bytes that do not depend on the topology."""
 
     positions: dict[str, int]
@@ -138,7 +138,7 @@ class BeginArrival(Crossing, frozen=True):
     """An address of the source's host."""
 
 
-class OfRuns(msgspec.Struct, frozen=True):
+class OfRuns(wire.WirePart, frozen=True):
     """About tokens."""
 
     packed_runs: bytes
@@ -161,6 +161,11 @@ class Sliced(GatheredTokens, frozen=True):
     """A slice of the background copy, and what is left behind it."""
 
     lag: Lag
+
+    @property
+    def gathered(self) -> GatheredTokens:
+        """What of it the target fetches."""
+        return GatheredTokens(self.packed_runs, self.newcomers)
 
 
 class NextSlice(Crossing, frozen=True):
@@ -228,7 +233,7 @@ class StayHere(Crossing, frozen=True):
     """Source: let requests go on where they are."""
 
 
-class Arrived(msgspec.Struct, frozen=True):
+class Arrived(wire.WirePart, frozen=True):
     """All is there that requests need."""
 
     request_ids: tuple[str, ...]
@@ -263,14 +268,22 @@ Asked = (
 )  # fmt: skip
 ToDriver = TorchDriverConfig | wire.Call[Asked]
 FromDriver = (
-    wire.Prepared | TorchStarted | wire.Tokens | wire.Fenced | wire.Reply | wire.Beat | wire.StoodIn | wire.Fatal
+    wire.Greeting
+    | wire.Prepared
+    | TorchStarted
+    | wire.Tokens
+    | wire.Fenced
+    | wire.Reply
+    | wire.Beat
+    | wire.StoodIn
+    | wire.Fatal
 )
 
 
 class WorkerConfig(wire.WireMessage, frozen=True):
     """What a worker is started with."""
 
-    checkpoint: Path
+    checkpoint: PinnedCheckpoint
     kv: tuple[int, int, int, int, int, int]
     """Layers, KV heads, blocks, block size, head dimension, layers of a slab."""
     precision: str
@@ -333,7 +346,7 @@ class Run(wire.WireMessage, frozen=True):
     wishes: list[SamplingTask]
 
 
-class Copied(msgspec.Struct, frozen=True):
+class Copied(wire.WirePart, frozen=True):
     """What a copy was."""
 
     num_bytes: int

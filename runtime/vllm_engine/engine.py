@@ -20,6 +20,7 @@ from runtime.capabilities import Capabilities
 from runtime.engine import EngineState, EngineStats, GenerationRequest, Moved, Output, Token
 from runtime.footprint import weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
+from runtime.process.content import PinnedCheckpoint
 from runtime.process.driver import Revived
 from runtime.process.launcher import Launcher, Launchers, OneHost
 from runtime.process.liveness import RESTART_PATIENCE_S
@@ -38,7 +39,7 @@ class VllmEngine(Revived):
 
     def __init__(
         self,
-        checkpoint: Path,
+        checkpoint: PinnedCheckpoint,
         spec: ModelSpec,
         cluster: Cluster,
         settings: VllmSettings,
@@ -87,10 +88,11 @@ class VllmEngine(Revived):
         """
         if launchers is None and find_spec("vllm") is None:
             raise errors.EngineStartError(f"vLLM is not installed; {launch.INSTALL}")
+        pinned = await asyncio.to_thread(PinnedCheckpoint.of, checkpoint)
         spec = _read_spec(checkpoint)
         weights = max(weight_bytes(topology, spec).values())
         engine = cls(
-            checkpoint, spec, cluster, launch.sized(settings or VllmSettings(), cluster, topology, weights), launchers
+            pinned, spec, cluster, launch.sized(settings or VllmSettings(), cluster, topology, weights), launchers
         )
         engine._refuse_without_memory([topology])
         for instance in standby:
@@ -154,7 +156,7 @@ class VllmEngine(Revived):
         await self._opened()
         if self._shadow is not None:
             raise errors.SwitchError(errors.Reason.BUSY, "a switch is already under way; wait for its end")
-        launch.engine_options(self._checkpoint, target, self.settings)
+        launch.engine_options(self._checkpoint.folder, target, self.settings)
         try:
             self._launchers.host_of(target.devices)
         except errors.TopologyError as error:
@@ -199,7 +201,7 @@ class VllmEngine(Revived):
         Raises:
             EngineStartError, EngineLostError: it cannot; its host is lost.
         """
-        options = launch.engine_options(self._checkpoint, topology, self.settings)
+        options = launch.engine_options(self._checkpoint.folder, topology, self.settings)
         if not launch.is_cpu(self.cluster):
             utilization = launch.utilization(topology, self.cluster, weight_bytes(topology, self.model), self.settings)
             options = {"gpu_memory_utilization": utilization} | options

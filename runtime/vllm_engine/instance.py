@@ -176,13 +176,13 @@ class Spare:
             await process.close()
         await asyncio.gather(*self._background)
 
-    def _lost(self, _: Fatal) -> None:
+    def _lost(self, fatal: Fatal) -> None:
         """It ended by itself: one that had been ready is replaced, any other would end the same way."""
         process = self._process
         if process is None:
             return
         self._process = None
-        log.warning("the spare vLLM process ended: %s", "; ".join(process.process.log()[-3:]) or "it wrote nothing")
+        log.warning("the spare vLLM process ended: %s", "; ".join(process.process.log()[-3:]) or fatal.detail)
         task = asyncio.create_task(process.close())
         self._background.add(task)
         task.add_done_callback(self._background.discard)

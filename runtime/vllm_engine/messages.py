@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 from runtime.engine import GenerationRequest
 from runtime.process import messages as wire
+from runtime.process.content import PinnedCheckpoint
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.staging import StagingHandle
 
@@ -26,7 +26,7 @@ class Preparation(wire.WireMessage, frozen=True):
 class VllmDriverConfig(wire.WireMessage, frozen=True):
     """What a driver is started with."""
 
-    checkpoint: Path
+    checkpoint: PinnedCheckpoint
     options: Mapping[str, Any]
     """vLLM's engine options, ours and the deployment's."""
     environment: Mapping[str, str]
@@ -215,4 +215,4 @@ Asked = (
     | Park | Follow | Advance | Settle | Takeover | Commit | Abandon | PageDigests
 )  # fmt: skip
 ToDriver = Preparation | VllmDriverConfig | wire.Call[Asked]
-FromDriver = wire.Prepared | VllmStarted | wire.Tokens | wire.Reply | wire.Beat | wire.Fatal
+FromDriver = wire.Greeting | wire.Prepared | VllmStarted | wire.Tokens | wire.Reply | wire.Beat | wire.Fatal

@@ -17,6 +17,7 @@ from runtime.kv.carrier.layout import KvLayout, num_tokens
 from runtime.kv.pages import Runs
 from runtime.kv.store import KvHandle, KvShape
 from runtime.process import messages as wire
+from runtime.process.content import other_code
 from runtime.process.launcher import Launcher, Program
 
 MODULE = "runtime.kv.carrier.porter"
@@ -47,7 +48,7 @@ class Carrier:
         self._gone: SwitchError | None = None
         self._calls = wire.Calls()
         try:
-            self.process = launcher.start(Program(MODULE, wire.Reply), self._calls.settle, self._ended)
+            self.process = launcher.start(Program(MODULE, messages.FromCarrier), self._hear, self._ended)
         except OSError as error:
             raise SwitchError(Reason.LOAD_FAILED, f"{self.host}: no carrier can be started: {error}") from error
 
@@ -142,6 +143,12 @@ class Carrier:
         if not done.done():
             self._lose(Reason.DEADLINE, _late(command, within_s))
         return await done
+
+    def _hear(self, message: wire.Greeting | wire.Reply) -> None:
+        if isinstance(message, wire.Reply):
+            self._calls.settle(message)
+        elif why := other_code(message.code):
+            self._lose(Reason.LOAD_FAILED, f"cannot be used: {why}")
 
     def _ended(self, why: str) -> None:
         self._lose(Reason.RANK_LOST, f"ended{': ' if why else ''}{why}")

@@ -25,7 +25,7 @@ Rows = NDArray[Any]
 """``[2, stacks, KV heads, slots]``: each entry is the bytes of one token's K or V in one layer and KV head."""
 
 
-class KvLayout(msgspec.Struct, frozen=True):
+class KvLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How KV lies in a worker's memory file: as ``kv.store.KvShape`` says, which needs torch."""
 
     num_layers: int

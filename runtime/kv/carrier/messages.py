@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +10,7 @@ from runtime.kv.carrier.layout import KvLayout
 from runtime.process import messages as wire
 
 
-class Opened(msgspec.Struct, frozen=True):
+class Opened(wire.WirePart, frozen=True):
     """A carrier is ready."""
 
     address: bytes
@@ -19,7 +18,7 @@ class Opened(msgspec.Struct, frozen=True):
     token_bytes: int
 
 
-class Met(msgspec.Struct, frozen=True):
+class Met(wire.WirePart, frozen=True):
     """A peer was reached, and how well."""
 
     bytes_s: float
@@ -30,14 +29,14 @@ class Met(msgspec.Struct, frozen=True):
     transport: str = "nixl"
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class Gathered(wire.WirePart, frozen=True):
     """Bytes are staged."""
 
     num_bytes: int
     copy_s: float
 
 
-class Fetched(msgspec.Struct, frozen=True):
+class Fetched(wire.WirePart, frozen=True):
     """Bytes were read from the peer, and copied to where they belong."""
 
     num_bytes: int
@@ -90,3 +89,4 @@ class DigestRuns(wire.Command, frozen=True):
 
 Order = OpenSide | Meet | Gather | Fetch | DigestRuns
 ToCarrier = wire.Call[Order]
+FromCarrier = wire.Greeting | wire.Reply

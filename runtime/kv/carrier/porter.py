@@ -28,6 +28,7 @@ from runtime.kv.carrier.one_sided import ReadPort
 from runtime.kv.pages import Runs
 from runtime.process import messages as wire
 from runtime.process.channel import Frames, encode
+from runtime.process.content import CODE
 
 STAGING_BYTES = 64 << 20
 PROBE_BYTES = 4 << 20
@@ -42,7 +43,7 @@ _PROBE_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
-class Address(msgspec.Struct, frozen=True):
+class Address(wire.WirePart, frozen=True):
     """What a carrier's peer has to know of it."""
 
     host: str
@@ -191,7 +192,8 @@ def _differences(here: Address, there: Address) -> str:
 
 
 def serve(sock: socket.socket) -> None:
-    """Carry out orders, and help the peer between them, until the driver is gone."""
+    """Greet, carry out orders, and help the peer between them, until the driver is gone."""
+    sock.sendall(encode(wire.Greeting(CODE)))
     frames = Frames(messages.ToCarrier)
     porter = None
     while True:

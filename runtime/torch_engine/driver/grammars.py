@@ -4,11 +4,11 @@ Imports llguidance only when asked: machines that are lent bare have none.
 """
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.engine import GenerationRequest
 from runtime.errors import RequestError
+from runtime.process.content import PinnedCheckpoint
 
 if TYPE_CHECKING:
     from runtime.grammar import Matcher, Vocabulary
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Compiler:
     """Makes matchers of grammars over one model's vocabulary."""
 
-    def __init__(self, checkpoint: Path, vocab_size: int) -> None:
+    def __init__(self, checkpoint: PinnedCheckpoint, vocab_size: int) -> None:
         self._checkpoint = checkpoint
         self._vocab_size = vocab_size
         self._vocabulary: asyncio.Future[Vocabulary] | None = None
@@ -29,6 +29,7 @@ class Compiler:
 
         Raises:
             RequestError: no matcher can be made of it, or it was cancelled meanwhile.
+            CheckpointError: the tokenizer is not what was served first.
         """
         compiling = asyncio.ensure_future(self._compile(request.sampling.grammar))
         self._compiling[request.request_id] = compiling
@@ -47,7 +48,7 @@ class Compiler:
     async def _compile(self, grammar: str) -> "Matcher":
         from runtime.grammar import Matcher
 
-        if self._vocabulary is None:
+        if self._vocabulary is None or (self._vocabulary.done() and self._vocabulary.exception()):
             self._vocabulary = asyncio.ensure_future(asyncio.to_thread(self._read_vocabulary))
         matcher = await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
         if matcher.error:
@@ -58,4 +59,6 @@ class Compiler:
         from runtime.grammar import Vocabulary
         from runtime.tokenizer import Tokenizer
 
-        return Vocabulary(Tokenizer.load(self._checkpoint), self._vocab_size)
+        vocabulary = Vocabulary(Tokenizer.load(self._checkpoint.folder), self._vocab_size)
+        self._checkpoint.verified()
+        return vocabulary

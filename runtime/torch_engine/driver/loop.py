@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
 
 from runtime import footprint
@@ -29,6 +30,7 @@ from runtime.kv.store import KvShape
 from runtime.models import Topology
 from runtime.process import messages as wire
 from runtime.process.channel import AsyncChannel
+from runtime.process.content import CODE
 from runtime.process.launcher import LocalLauncher
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.capacity import SCRATCH, Capacity, start_blocks
@@ -56,7 +58,8 @@ class TorchDriver:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._service = AsyncChannel(sock, self._hear, lambda why: self._end(bool(why)), messages.ToDriver)
+        self._service = AsyncChannel(sock, self._hear, self._closed, messages.ToDriver)
+        self._service.send(wire.Greeting(CODE))
         self.batches: dict[int, list[Chunk]] = {}
         self._batch_id = self._generation = self._epoch = 0
         self._fenced = False
@@ -97,9 +100,10 @@ class TorchDriver:
         return worker_config(config, shape, self._scratch, self.reader)
 
     async def _start(self, config: messages.TorchDriverConfig) -> None:
+        config = msgspec.structs.replace(config, checkpoint=config.checkpoint.verified())
         settings = config.settings
         cluster = config.cluster
-        model = READERS[self.reader](config.checkpoint).spec
+        model = READERS[self.reader](config.checkpoint.folder).spec
         size = settings.block_size
         config.topology.check(cluster, model)
         self.grammars = Compiler(config.checkpoint, model.vocab_size)
@@ -498,6 +502,13 @@ class TorchDriver:
         error = context.get("exception")
         if "handle" in context and error is not None:  # a panic of llguidance is no ``Exception``
             self._broke(error)
+
+    def _closed(self, why: str) -> None:
+        """The service is gone, or said what cannot be read."""
+        if why:
+            log.error("the driver ends: %s", why)
+            self.fail(wire.Fatal(Reason.ENGINE_LOST, why))
+        self._end(0)
 
     def fail(self, fatal: wire.Fatal) -> None:
         """Nothing can go on: tell the service and end."""

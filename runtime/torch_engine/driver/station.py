@@ -4,14 +4,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Protocol
 
-import msgspec
-
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer
 from runtime.kv.carrier.carrier import Carrier
 from runtime.models import Topology
 from runtime.process.launcher import LocalLauncher
-from runtime.process.messages import Command
+from runtime.process.messages import Command, WirePart
 from runtime.torch_engine.driver.capacity import Capacity
 from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.driver.handover import Handover
@@ -20,7 +18,7 @@ from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.driver.workers import Ranks
 
 
-class Travelled(msgspec.Struct, frozen=True):
+class Travelled(WirePart, frozen=True):
     """What the target's driver is told of the source's."""
 
     handover: Handover

@@ -36,7 +36,7 @@ def open_store(address: str) -> c10d.TCPStore:
     return c10d.TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
 
 
-class DistributedRanks(msgspec.Struct, frozen=True, tag=True):
+class DistributedRanks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     """Where the ranks of a topology meet."""
 
     host: str

@@ -134,7 +134,7 @@ def _progress(rank: int) -> int:
     return _LINE_WORDS * (1 + rank) + 1
 
 
-class SharedRanks(msgspec.Struct, frozen=True, tag=True):
+class SharedRanks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     """Where the ranks of a topology find its memory."""
 
     path: str

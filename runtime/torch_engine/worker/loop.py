@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
 import torch
 
 from runtime.errors import EngineStartError, Reason, SwitchError
@@ -239,13 +240,15 @@ class Worker:
             _be_nice()
             with torch.inference_mode():
                 ranks = self._join(order)  # first: all begin at once, and take their time over weights
+                self._verify()
                 self._weights = self._weights or Weights(
-                    READERS[self._config.reader](self._config.checkpoint), self._shape.dtype, self._place.device
+                    READERS[self._config.reader](self._config.checkpoint.folder), self._shape.dtype, self._place.device
                 )
                 shard = Shard(self._weights, order.shard, LayerRange(order.layers.start, order.layers.start))
                 for layer in order.layers:
                     shard.take(LayerRange(layer, layer + 1))
                     self._progress(order.generation)
+                self._verify()
                 role = _Role(shard, order.shard, ranks)
                 if shard.is_complete:
                     self._warm_up(role, _WARM_UP if self._place.device.type == "cpu" else _WARM_UP_ON_GPU)
@@ -255,6 +258,16 @@ class Worker:
             self._settle(messages.LoadFailed(order.generation, f"{type(error).__name__}: {error}"))
         else:
             self._settle(messages.Loaded(order.generation), role)
+
+    def _verify(self) -> None:
+        """Look whether the checkpoint is what was served first.
+
+        Before weights are loaded, and after: it may change meanwhile.
+
+        Raises:
+            CheckpointError: it is not.
+        """
+        self._config = msgspec.structs.replace(self._config, checkpoint=self._config.checkpoint.verified())
 
     def _join(self, order: messages.LoadShard) -> Peers:
         if isinstance(order.ranks, DistributedRanks):
@@ -286,6 +299,7 @@ class Worker:
             old.shard.shed(order.layers)
         if new:
             new.shard.take(order.layers)
+        self._verify()
         self._place.return_freed()  # KV of the layers that come next needs it
 
     def _warm_up(self, role: _Role, steps: Sequence[tuple[int, ...]]) -> None:

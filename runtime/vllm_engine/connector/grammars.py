@@ -6,12 +6,12 @@ request's output, which a request that moves brings along: there is nothing else
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from runtime.grammar import Matcher, Vocabulary
+from runtime.process.content import PinnedCheckpoint
 from runtime.tokenizer import Tokenizer
 
 
@@ -21,7 +21,7 @@ class Grammars:
     That one needs a tokenizer of its own kind.
     """
 
-    def __init__(self, checkpoint: Path, vocab_size: int) -> None:
+    def __init__(self, checkpoint: PinnedCheckpoint, vocab_size: int) -> None:
         self._checkpoint = checkpoint
         self._vocab_size = vocab_size
         # one thread: grammars are compiled beside the steps, one after the other
@@ -29,7 +29,9 @@ class Grammars:
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
-        return Vocabulary(Tokenizer.load(self._checkpoint), self._vocab_size)
+        vocabulary = Vocabulary(Tokenizer.load(self._checkpoint.folder), self._vocab_size)
+        self._checkpoint.verified()
+        return vocabulary
 
     def install(self, manager: Any) -> None:
         """Answer for vLLM's structured output manager."""

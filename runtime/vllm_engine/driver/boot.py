@@ -26,9 +26,10 @@ from typing import Any
 
 from runtime.errors import EngineStartError, Reason, RuntimeFault
 from runtime.process.channel import BlockingChannel, FrameError
+from runtime.process.content import CODE
 from runtime.process.launcher import end_group, group_pids, shared_memory_of
 from runtime.process.liveness import BEAT_S, is_stopped
-from runtime.process.messages import Beat, Fatal, Prepared, Trouble
+from runtime.process.messages import Beat, Fatal, Greeting, Prepared, Trouble
 from runtime.vllm_engine.connector.hooks import VERSIONS, missing
 from runtime.vllm_engine.driver.loop import VllmDriver
 from runtime.vllm_engine.launch import INSTALL
@@ -139,7 +140,8 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
     """A driver whose engine is loaded and has run a probe.
 
     Raises:
-        EngineStartError: vLLM refuses an option. What vLLM raises otherwise passes.
+        EngineStartError: vLLM refuses an option.
+        CheckpointError: the checkpoint is not what was served first. What vLLM raises otherwise passes.
     """
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import EngineArgs
@@ -148,6 +150,7 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
 
     from runtime.vllm_engine.connector.grammars import Grammars
 
+    pinned = config.checkpoint.verified()
     for name, value in config.environment.items():
         os.environ[name] = value
     _check_names(config, [field.name for field in fields(EngineArgs)])
@@ -165,6 +168,7 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
     vllm_config = arguments.create_engine_config(usage)
     _fork_workers()
     llm = LLMEngine.from_vllm_config(vllm_config, usage, disable_log_stats=arguments.disable_log_stats)
+    pinned = pinned.verified()  # it may have changed while it was loaded
     pids = tuple(llm.collective_rpc("intentctl_prepare"))
     llm.model_executor.register_failure_callback(_on_lost_worker(channel))
     if len(pids) > 1 and config.is_on_cpu:
@@ -172,7 +176,7 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
         os.nice(10)
     core = llm.engine_core.engine_core
     vocab_size = core.vllm_config.model_config.get_vocab_size()
-    Grammars(config.checkpoint, vocab_size).install(core.structured_output_manager)
+    Grammars(pinned, vocab_size).install(core.structured_output_manager)
     driver = VllmDriver(llm, channel, pids)
     rate = driver.probe()
     return driver, driver.started(pids, shared_memory_of(group_pids(os.getpgrp())), rate)
@@ -216,9 +220,13 @@ def _on_lost_worker(channel: BlockingChannel) -> Callable[[], None]:
 
 
 def _listen(channel: BlockingChannel, inbox: "queue.SimpleQueue[Any]", folder: Path) -> None:
-    with contextlib.suppress(OSError, FrameError):
-        for message in channel.messages():
-            inbox.put(message)
+    with contextlib.suppress(OSError):
+        try:
+            for message in channel.messages():
+                inbox.put(message)
+        except FrameError as error:
+            traceback.print_exc()
+            channel.send(Fatal(Reason.ENGINE_LOST, str(error)))
     # the service is gone: so is this engine, whatever it is doing
     shutil.rmtree(folder, ignore_errors=True)
     end_group(os.getpgrp(), set())
@@ -230,6 +238,7 @@ def main() -> None:
     # a worker that kept it would keep the service from seeing the end of this process
     os.register_at_fork(after_in_child=connection.close)
     channel = BlockingChannel(connection, ToDriver)
+    channel.send(Greeting(CODE))
     inbox = queue.SimpleQueue[Any]()
     threading.Thread(target=_listen, args=(channel, inbox, Path(sys.argv[2])), daemon=True).start()
     preparation: Preparation = inbox.get()

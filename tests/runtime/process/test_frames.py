@@ -9,6 +9,7 @@ import socket
 import tracemalloc
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from runtime.engine import GenerationRequest, Moved, SamplingParams, Token
 from runtime.errors import EngineLostError, Reason, RequestError, RuntimeFault, SwitchError
 from runtime.footprint import Transfer
 from runtime.hosts import messages as host_messages
+from runtime.kv.carrier.layout import KvLayout
 from runtime.kv.store import KvHandle
 from runtime.process import messages as wire
 from runtime.process.channel import (
@@ -204,10 +206,14 @@ async def test_a_process_that_hears_a_spoilt_frame_ends(name, count):
     for _ in range(count):
         while not refused(CHANNELS[name], frame := spoilt(chance, chance.choice(data))):
             pass
-        ended = asyncio.get_running_loop().create_future()
-        process = launcher.start(PROCESSES[name], lambda _: None, ended.set_result)
+        ended, heard = asyncio.get_running_loop().create_future(), list[Any]()
+        process = launcher.start(PROCESSES[name], heard.append, ended.set_result)
         process.send_encoded(frame)
         assert await asyncio.wait_for(ended, 60) == "", "it said nothing odd itself"
+        if PROCESSES[name].device is None:  # the service has to know why; a driver is its workers' code
+            assert isinstance(heard[0], wire.Greeting)
+            assert isinstance(heard[-1], wire.Fatal)
+            assert re.search(r"a frame was refused \(\w+\)", heard[-1].detail)
         process.end()
         await process.close()
 
@@ -296,6 +302,23 @@ def test_errors_are_a_closed_set(trouble):
     assert refused(torch_messages.FromDriver, frame(msgspec.msgpack.encode(body))) == "type"
 
 
+async def test_who_heard_what_is_no_message_can_say_so_before_it_closes():
+    ours, theirs = socket.socketpair()
+    told = asyncio.get_running_loop().create_future()
+
+    def closed(why: str) -> None:
+        channel.send(wire.Fatal(Reason.ENGINE_LOST, why))
+        told.set_result(why)
+
+    channel = AsyncChannel(ours, lambda _: None, closed, torch_messages.ToDriver)
+    theirs.sendall(frame(b"\xc1"))
+    why = await asyncio.wait_for(told, 20)
+    (said,) = Frames(torch_messages.FromDriver).feed(theirs.recv(1 << 12))
+    assert said == wire.Fatal(Reason.ENGINE_LOST, why)
+    assert theirs.recv(1) == b""
+    theirs.close()
+
+
 async def test_an_end_that_says_what_is_no_message_is_closed_and_why_is_told():
     ours, theirs = socket.socketpair()
     heard, told = list[Any](), asyncio.get_running_loop().create_future()
@@ -305,6 +328,26 @@ async def test_an_end_that_says_what_is_no_message_is_closed_and_why_is_told():
     assert heard == [torch_messages.Loaded(1)]
     assert theirs.recv(1) == b""
     theirs.close()
+
+
+def structs(kind: type[msgspec.Struct] = msgspec.Struct) -> Iterator[type[msgspec.Struct]]:
+    """All that a process of ours has defined."""
+    for each in kind.__subclasses__():
+        yield from structs(each)
+        if each.__module__.startswith("runtime."):
+            yield each
+
+
+def test_no_message_and_no_part_of_one_ignores_what_it_does_not_know():
+    for room in ("torch_engine.driver.station", "kv.carrier.porter"):  # those that no channel above has
+        import_module(f"runtime.{room}")
+    kinds = {*structs()}
+    assert {wire.Fatal, torch_messages.TorchDriverConfig, torch_messages.Sliced, KvLayout} <= kinds
+    assert [kind.__name__ for kind in kinds if not kind.__struct_config__.forbid_unknown_fields] == []
+    for name, messages in SEEDS.items():
+        for message in messages:
+            body = msgspec.msgpack.decode(msgspec.msgpack.encode(message, enc_hook=str))
+            assert refused(CHANNELS[name], frame(msgspec.msgpack.encode({**body, "no_such_field": 1}))) == "type"
 
 
 async def test_an_answer_of_another_type_than_its_command_has_is_refused():

@@ -265,7 +265,7 @@ async def test_an_engine_that_cannot_start_anew_is_tried_again(checkpoints, clus
         assert ears.tokens["a"][-1].finish is Finish.ERROR
         await reaches(engine, EngineState.FAILED)
         await engine.cancel("a")
-        with pytest.raises(EngineLostError, match=r"could not be started again: .*has no config\.json"):
+        with pytest.raises(EngineLostError, match=r"could not be started again: .* changed \(config\.json\)"):
             await ears.submit(short("b"))
         (tmp_path / "away").rename(folder / "config.json")
         await reaches(engine, EngineState.SERVING)

@@ -12,6 +12,7 @@ import pytest
 from runtime.engine import EngineState, GenerationRequest, SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.models import Topology
+from runtime.process.content import PinnedCheckpoint
 from runtime.process.driver import SamePlace
 from runtime.process.launcher import group_pids
 from runtime.vllm_engine.engine import VllmEngine
@@ -38,7 +39,7 @@ def on(devices: tuple[int, ...]) -> Topology:
 @pytest.fixture
 async def engine(scripted_drivers: None) -> AsyncIterator[VllmEngine]:
     """It serves on device 0; its driver processes compute nothing."""
-    made = VllmEngine(Path("/models/m"), MODEL, CLUSTER, SETTINGS)
+    made = VllmEngine(PinnedCheckpoint(Path("/models/m"), {}), MODEL, CLUSTER, SETTINGS)
     made._serve(await made.launch(ONE))
     yield made
     await made.close()

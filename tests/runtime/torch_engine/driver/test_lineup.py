@@ -14,6 +14,7 @@ from runtime.footprint import Piece
 from runtime.kv.store import Slice
 from runtime.models import Cluster
 from runtime.notation import parse_topology
+from runtime.process.content import PinnedCheckpoint
 from runtime.process.launcher import Incarnation, LocalLauncher
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError, load_failed
 from runtime.torch_engine.driver.workers import Workers as RealWorkers
@@ -162,7 +163,7 @@ async def test_where_nobody_can_tell_which_rank_hangs_it_may_be_any(cluster):
 )
 async def test_memory_is_given_back_when_every_peer_that_lives_has_closed_it(monkeypatch, failure, asked):
     """A peer closes slice by slice. What is freed while one has it open is undefined."""
-    config = WorkerConfig(Path(), (1, 1, 4, 8, 16, 1), "fp32", 0, gains=True)
+    config = WorkerConfig(PinnedCheckpoint(Path(), {}), (1, 1, 4, 8, 16, 1), "fp32", 0, gains=True)
     workers = RealWorkers(LocalLauncher(), config, lambda *_: None, lambda *_: None)
     workers._workers = dict.fromkeys(range(3))  # type: ignore[arg-type] - nobody is talked to
     orders = list[tuple[int, type]]()

@@ -11,6 +11,7 @@ from runtime.errors import EngineStartError, SwitchError, TopologyError
 from runtime.kv.store import KvShape
 from runtime.models import Cluster, Gpu, Link, Node, Topology
 from runtime.notation import parse_topology
+from runtime.process.content import PinnedCheckpoint
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.messages import TorchDriverConfig
 from runtime.torch_engine.models import EngineSettings
@@ -87,7 +88,9 @@ def test_what_is_not_computed_here_is_refused_with_what_is(text, known):
 
 
 async def test_a_target_in_another_precision_than_what_runs_is_refused():
-    engine = TorchEngine(TorchDriverConfig(Path(), topology("H200[2]:0-5", "bf16"), CLUSTER, EngineSettings()))
+    engine = TorchEngine(
+        TorchDriverConfig(PinnedCheckpoint(Path(), {}), topology("H200[2]:0-5", "bf16"), CLUSTER, EngineSettings())
+    )
     with pytest.raises(SwitchError, match="computes in bf16 on these devices until it is started anew"):
         await engine.prepare(topology("H200[2]:0-5", "fp16"))
 

@@ -17,6 +17,7 @@ from runtime.footprint import Piece
 from runtime.kv.store import Slice
 from runtime.models import LayerRange
 from runtime.process.channel import BlockingChannel
+from runtime.process.content import PinnedCheckpoint
 from runtime.process.messages import Call, Reply, reply
 from runtime.torch_engine.messages import (
     Copy,
@@ -57,7 +58,7 @@ def call(subject: Worker, number: int, order: Order) -> None:
 def worker(checkpoints: dict[str, Path]) -> Iterator[tuple[Worker, Iterator[object]]]:
     ours, theirs = socket.socketpair()
     yield (
-        Worker(BlockingChannel(theirs), WorkerConfig(checkpoints["qwen3-tied"], KV, "fp32", 0)),
+        Worker(BlockingChannel(theirs), WorkerConfig(PinnedCheckpoint.of(checkpoints["qwen3-tied"]), KV, "fp32", 0)),
         (message for message in BlockingChannel(ours, FromWorker).messages() if not isinstance(message, Loading)),
     )
     ours.close()

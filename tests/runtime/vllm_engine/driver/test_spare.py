@@ -12,6 +12,7 @@ import pytest
 
 from runtime.errors import EngineStartError, Reason
 from runtime.models import Cluster
+from runtime.process.content import PinnedCheckpoint
 from runtime.process.launcher import LocalLauncher, group_pids
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.instance import Instance, Spare
@@ -35,7 +36,7 @@ async def spare() -> AsyncIterator[Spare]:
 def engine_of(**options: Any) -> VllmEngine:
     """An engine that serves nothing yet."""
     settings = VllmSettings(options=options, kv_cache_bytes=1 << 20)
-    return VllmEngine(Path("/models/m"), MODEL, CLUSTER, settings)
+    return VllmEngine(PinnedCheckpoint(Path("/models/m"), {}), MODEL, CLUSTER, settings)
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ async def test_one_that_never_was_ready_is_done_without(environment, caplog):
         os.killpg(process.pid, signal.SIGKILL)
     await until(lambda: spare._process is None)
     await until(lambda: not process.process.folder.exists())
-    said = "ImportError: no vllm here" if "CANNOT_IMPORT" in environment else "it wrote nothing"
+    said = "ImportError: no vllm here" if "CANNOT_IMPORT" in environment else "its driver process ended"
     assert f"the spare vLLM process ended: {said}" in caplog.text
     await spare.close()
 
@@ -201,12 +202,14 @@ async def test_an_engine_that_is_lost_starts_anew_in_the_spare(engine):
 def test_the_spare_is_for_devices_of_one_kind(kinds):
     (node,) = CLUSTER.nodes
     gpus = tuple(replace(gpu, kind=kind) for gpu, kind in zip(node.gpus, kinds, strict=False))
-    made = VllmEngine(Path("/m"), MODEL, Cluster((replace(node, gpus=gpus),)), VllmSettings())
+    made = VllmEngine(PinnedCheckpoint(Path("/m"), {}), MODEL, Cluster((replace(node, gpus=gpus),)), VllmSettings())
     assert (made.spare is not None) == (len(set(kinds)) == 1)
 
 
 async def test_the_file_may_do_without():
-    made = VllmEngine(Path("/m"), MODEL, CLUSTER, VllmSettings(kv_cache_bytes=1 << 20, spare=False))
+    made = VllmEngine(
+        PinnedCheckpoint(Path("/m"), {}), MODEL, CLUSTER, VllmSettings(kv_cache_bytes=1 << 20, spare=False)
+    )
     made._serve(await made.launch(topology(1)))
     made._begin_spare()
     assert made.spare is None
