@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,8 @@ def service(tree: Path, deployment: Path | None = None) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
         command += ["--deployment", str(deployment)]
-        with subprocess.Popen(command, cwd=tree, stdout=subprocess.PIPE, text=True) as process:
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        with subprocess.Popen(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
                 url, key = process.stdout.readline().strip(), Path(folder) / "admin.key"

@@ -134,7 +134,7 @@ def started_service(deployment: Path) -> Iterator[Client]:
         CommandError: it did not start; the message is the service's own.
     """
     with tempfile.TemporaryDirectory(prefix="intentctl-") as folder, (Path(folder) / "log").open("w+") as log:
-        command = [sys.executable, "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
+        command = [sys.executable, "-P", "-m", "intentctl", "serve", "--port", "0", "--data-dir", folder]
         with subprocess.Popen(
             [*command, "--deployment", str(deployment)], stdout=subprocess.PIPE, stderr=log, text=True
         ) as process:

@@ -35,7 +35,7 @@ cd {root}
 # the agent is a child of the first process, so that it can be killed without the host; UCX reads names of interfaces in /sys
 AGENT = """
 cat > /tmp/{name}.pem
-PYTHONUNBUFFERED=1 {python} -m intentctl agent /tmp/{name}.pem --listen 0.0.0.0:{port} &
+PYTHONUNBUFFERED=1 {python} -P -m intentctl agent /tmp/{name}.pem --listen 0.0.0.0:{port} &
 echo $! > /tmp/agent.pid
 wait; exec sleep infinity
 """

@@ -59,7 +59,7 @@ def run(form: OutputFormat) -> None:
     """
     if why := why_impossible():
         raise failure("error", why)
-    demo = shlex.join([sys.executable, "-m", "intentctl.two_hosts", form])
+    demo = shlex.join([sys.executable, "-P", "-m", "intentctl.two_hosts", form])
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     with subprocess.Popen(on_host(LEFT, f"exec {demo}")) as host:

@@ -146,7 +146,7 @@ class _Process:
 
     def __init__(self, niceness: int) -> None:
         self._pipe, theirs = Pipe()
-        command = [sys.executable, "-m", "service.apart", str(theirs.fileno()), str(niceness)]
+        command = [sys.executable, "-P", "-m", "service.apart", str(theirs.fileno()), str(niceness)]
         self._process = subprocess.Popen(  # in a group of its own: Ctrl-C is for the service
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
         )

@@ -255,6 +255,19 @@ def functions_of(text: str) -> tuple[tuple[str, Function], ...]:
     return tuple((name, node) for name, node in found if not name.rpartition(".")[2].startswith("_"))
 
 
+def unsafe_starts(source: Source) -> list[str]:
+    """Commands by which Python imports from the working directory, where anything may lie."""
+    found = []
+    for node in source.nodes:
+        if not isinstance(node, ast.List | ast.Tuple):
+            continue
+        words = [ast.unparse(each) for each in node.elts]
+        is_safe = "'-P'" in words or "'PYTHONSAFEPATH=1'" in words
+        if "sys.executable" in words and "'-m'" in words and not is_safe:
+            found.append(f"{source.path}:{node.lineno}")
+    return found
+
+
 IN_A_DRIVER = paths("runtime.torch_engine.driver: switch capacity")
 """What works in a driver and knows of it what ``Host`` says."""
 HOST = "runtime/torch_engine/driver/host.py"
@@ -330,6 +343,10 @@ def test_the_environment_is_read_in_one_place():
     assert [line for source in elsewhere for line in environment_reads(source)] == []
 
 
+def test_no_process_imports_from_the_working_directory():
+    assert [line for source in sources(*PACKAGES) for line in unsafe_starts(source)] == []
+
+
 def test_no_module_has_a_name_that_says_nothing():
     names = [part for source in sources(*PACKAGES) for part in Path(source.path).with_suffix("").parts]
     assert VAGUE.isdisjoint(names)
@@ -390,6 +407,7 @@ def test_a_circle_is_seen_wherever_it_closes():
         (strays, "runtime/router.py", "import torch.nn"),
         (strays, "service/usecases.py", "from fastapi import FastAPI"),
         (environment_reads, "runtime/router.py", "import os\nos.environ['X']"),
+        (unsafe_starts, "service/apart.py", "command = [sys.executable, '-m', 'service.apart']"),
         (reaches_past_host, "runtime/torch_engine/driver/switch.py", "self._host.scheduler.max_running = 0"),
         (reaches_past_host, "runtime/torch_engine/driver/switch.py", "self._driver.fence()"),
         (reaches_past_host, "x.py", "from runtime.torch_engine.driver.loop import Driver"),
@@ -407,6 +425,7 @@ def test_a_rule_sees_what_breaks_it(rule, path, text):
         (foreign_imports, "intentctl/demo.py", "from service.operator import Operator"),
         (strays, "runtime/torch_engine/worker/shard.py", "import torch"),
         (environment_reads, "runtime/router.py", "import os\nos.environ['X'] = 'y'"),
+        (unsafe_starts, "service/apart.py", "command = [sys.executable, '-P', '-m', 'service.apart']"),
         (overloaded, "runtime/router.py", "class A:\n    def f(self, a, b, c, d, e, f): ..."),
         (overloaded, "runtime/kv/kernels.py", "@triton.jit\ndef f(a, b, c, d, e, f, g): ..."),
     ],

@@ -65,7 +65,7 @@ async def ask(ray: str, host: str, port: int) -> str:
         EngineStartError: Ray cannot be used, or the agent does not start.
     """
     head, _, head_port = ray.rpartition(":")
-    command = [sys.executable, "-m", "runtime.hosts.placement", ray, host, str(port)]
+    command = [sys.executable, "-P", "-m", "runtime.hosts.placement", ray, host, str(port)]
     asker = None
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -105,7 +105,7 @@ class Starter:
         if not os.access(file, os.R_OK):
             return "refused", f"host {host}: {file} cannot be read; copy {host}.pem of `intentctl hosts init` there"
         with NamedTemporaryFile(prefix=f"intentctl-agent-{host}-", suffix=".log", delete=False) as log:
-            agent = [sys.executable, "-m", "intentctl", "agent", str(file), "--listen", f"{address}:{port}"]
+            agent = [sys.executable, "-P", "-m", "intentctl", "agent", str(file), "--listen", f"{address}:{port}"]
         shell = ["/bin/sh", "-c", '"$@" </dev/null >>"$0" 2>&1 & echo $!', log.name, *agent]
         own = {key: value for key, value in node.items() if not key.startswith("RAY_")}
         pid = int(run(shell, check=True, cwd="/", start_new_session=True, stdout=PIPE, env=own).stdout)

@@ -260,11 +260,12 @@ _Child = tuple[int, Callable[[set[str]], None]]
 
 
 def _executed(program: Program, sock: socket.socket, folder: Path | None) -> _Child:
-    command = [sys.executable, "-m", program.module, str(sock.fileno())]
+    # neither it nor what it starts imports from the working directory, whatever lies there
+    command = ["env", "PYTHONSAFEPATH=1", sys.executable, "-m", program.module, str(sock.fileno())]
     with contextlib.ExitStack() as files:
         output = None
         if folder:
-            command = ["env", f"TMPDIR={folder}", *command, str(folder)]
+            command = [*command[:1], f"TMPDIR={folder}", *command[1:], str(folder)]
             output = files.enter_context((folder / "log").open("wb"))
         child = subprocess.Popen(
             command, pass_fds=[sock.fileno()], stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0

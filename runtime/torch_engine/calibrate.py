@@ -39,7 +39,7 @@ def measure(checkpoint: Path) -> dict[str, float]:
     Raises:
         CheckpointError: the folder cannot be served.
     """
-    command = [sys.executable, "-m", "runtime.torch_engine.calibrate", str(checkpoint)]
+    command = [sys.executable, "-P", "-m", "runtime.torch_engine.calibrate", str(checkpoint)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CheckpointError(f"calibration failed: {done.stderr.strip().splitlines()[-1]}")
