@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from runtime.engine import Cut, Lag, Token
-from runtime.errors import EngineLostError, EngineStartError, Reason, SwitchError
+from runtime.errors import CheckpointError, EngineLostError, EngineStartError, Reason, SwitchError
 from runtime.models import BYTES_PER_VALUE, Cluster, CutTimings, ModelSpec, Topology
 from runtime.process.launcher import Launcher
 from runtime.vllm_engine import messages
@@ -95,7 +95,7 @@ class VllmShadow:
         """Wait until the target's engine serves, and see how KV can come to it."""
         try:
             target = await asyncio.shield(self._starting)
-        except EngineStartError as error:
+        except (CheckpointError, EngineStartError) as error:
             raise SwitchError(Reason.LOAD_FAILED, str(error)) from error
         except EngineLostError as error:
             raise SwitchError(Reason.RANK_LOST, str(error)) from error
@@ -421,7 +421,7 @@ class VllmShadow:
             self._starting.cancel()
         try:
             return await self._starting
-        except (asyncio.CancelledError, EngineStartError, EngineLostError):
+        except (asyncio.CancelledError, CheckpointError, EngineStartError, EngineLostError):
             return None
 
     async def _give_back(self, target: Instance) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from safetensors.torch import load_file, save_file
 
 from runtime.engine import EngineState, GenerationRequest, SamplingParams
 from runtime.errors import CheckpointError, EngineLostError, EngineStartError, Reason, SwitchError
@@ -19,7 +18,7 @@ from runtime.process import content
 from runtime.process.content import PinnedCheckpoint
 from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.engine import TorchEngine
-from tests.runtime.scripted import reaches
+from tests.runtime.scripted import reaches, train
 from tests.runtime.torch_engine.ears import SETTINGS, Ears, all_same, hearing, requests, started
 from tests.runtime.torch_engine.two_hosts import ALONE, PP2, crossing
 
@@ -30,13 +29,6 @@ CHANGED = r"the checkpoint at .* changed at .* \(model\.safetensors\); restart t
 OTHER_CODE = r"the code on disk is not the one that serves \(intentctl .*\); restart the service"
 LONG = GenerationRequest("long", (1, 2, 3), SamplingParams(1500), 1)
 """Lives as long as its test."""
-
-
-def train(weights: Path) -> None:
-    """Put other weights of the same shape in the place of a file."""
-    new = weights.with_name("new.safetensors")
-    save_file({name: -tensor for name, tensor in load_file(weights).items()}, new, {"format": "pt"})
-    new.rename(weights)
 
 
 @pytest.fixture(scope="module")
