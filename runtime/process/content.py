@@ -65,12 +65,17 @@ class PinnedCheckpoint:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """As it is now. Reads a part of each file.
+        """As it is now; nothing is in a folder that is not there. Reads a part of each file.
 
         Raises:
             CheckpointError: a file cannot be read.
         """
         return cls(folder, _marks(folder, {}))
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Of each file; of a large one of weights: its size, its first MiB, pages of it and of its tensors."""
+        return {name: mark.digest for name, mark in self.files.items()}
 
     def verified(self) -> Self:
         """The same with the files as they are here and now; a file that was touched is read again.
@@ -80,13 +85,13 @@ class PinnedCheckpoint:
         Raises:
             CheckpointError: it has other content, or a file cannot be read.
         """
-        found = _marks(self.folder, self.files)
-        if other := other_files(digests(self.files), digests(found)):
-            times_ns = [found[name].changed_ns for name in other if name in found]
+        found = replace(self, files=_marks(self.folder, self.files))
+        if other := other_files(self.digests, found.digests):
+            times_ns = [mark.changed_ns for name, mark in found.files.items() if name in other]
             when = f" at {datetime.fromtimestamp(max(times_ns) / 1e9):%Y-%m-%d %H:%M}" if times_ns else ""  # noqa: DTZ006
             what = f"the checkpoint at {self.folder} changed{when} ({', '.join(other[:5])})"
             raise CheckpointError(f"{what}; restart the service to serve it, or put back what was there")
-        return replace(self, files=found)
+        return found
 
 
 async def warn_of_change(checkpoint: PinnedCheckpoint, every_s: float = LOOK_S) -> None:
@@ -98,22 +103,6 @@ async def warn_of_change(checkpoint: PinnedCheckpoint, every_s: float = LOOK_S) 
         except CheckpointError as error:
             log.warning("%s; until then what was loaded serves", error)
             return
-
-
-def manifest(folder: Path) -> dict[str, str]:
-    """The files of a checkpoint that are read, and a digest of each: none where there is no such folder.
-
-    Of a large file of weights: its size, its first MiB, pages of it and of its tensors.
-
-    Raises:
-        CheckpointError: a file cannot be read.
-    """
-    return digests(_marks(folder, {}))
-
-
-def digests(marks: Mapping[str, FileMark]) -> dict[str, str]:
-    """By file."""
-    return {name: mark.digest for name, mark in marks.items()}
 
 
 def other_files(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
@@ -189,4 +178,7 @@ def other_code(theirs: Mapping[str, str]) -> str:
     """Why a process with other code is none of this one's; empty: it has the same."""
     differ = [name for name in PACKAGES if name in theirs and name in CODE and theirs[name] != CODE[name]]
     versions = ", ".join(f"{name} {theirs[name]}, not {CODE[name]}" for name in differ)
-    return versions and f"the code on disk is not the one that serves ({versions}); restart the service, or put it back"
+    return (
+        versions
+        and f"the code on disk is not the one that serves ({versions}); restart the service and its agents, or put it back"
+    )

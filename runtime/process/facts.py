@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.models import Gpu
-from runtime.process.content import CODE, PACKAGES, manifest, other_files
+from runtime.process.content import CODE, PACKAGES, PinnedCheckpoint, other_files
 
 SMI_S = 20.0
 """How long ``nvidia-smi`` may take."""
@@ -61,7 +61,7 @@ def gather(checkpoints: Iterable[str], visible: str = "") -> HostFacts:
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         free_shared_bytes=shared.f_bavail * shared.f_frsize if shared else 0,
         versions={**CODE, **driver},
-        checkpoints={folder: manifest(Path(folder)) for folder in checkpoints},
+        checkpoints={folder: PinnedCheckpoint.of(Path(folder)).digests for folder in checkpoints},
     )
 
 
