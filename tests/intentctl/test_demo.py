@@ -106,7 +106,7 @@ def test_what_a_service_said_that_does_not_start_is_said_and_an_engine_beside_a_
     run, tmp_path, deployment, monkeypatch
 ):
     command = tmp_path / "python"
-    command.write_text("#!/bin/sh\nshift 2\necho \"$1 in vain: did you mean 'latency_us'\" >&2\nexit 1\n")
+    command.write_text("#!/bin/sh\nshift 3\necho \"$1 in vain: did you mean 'latency_us'\" >&2\nexit 1\n")
     command.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(command))
     code, out, err = run("demo", *deployment)
