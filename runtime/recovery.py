@@ -8,6 +8,7 @@ from dataclasses import replace
 from runtime.engine import Engine, Token
 from runtime.errors import EngineLostError, RuntimeFault, StreamError
 from runtime.ledger import Ledger
+from runtime.process.supervised import supervised
 from runtime.stream import Stream, TokenArrival
 
 RECOVERY_TIMEOUT_S = 60.0
@@ -126,7 +127,7 @@ class Recovery:
             loop.call_later(self.timeout_s, self._give_up, stream, now_s)
             loop.call_later(PAUSE_TOLD_S, self._tell_pause, stream, now_s)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._submit_again(), name="router-recovery")
+            self._task = asyncio.create_task(supervised("recovery of streams", self._submit_again))
 
     def _goes_on(self, stream: Stream) -> None:
         """It speaks again, or is over."""

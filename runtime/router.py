@@ -10,7 +10,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -19,6 +19,7 @@ from runtime.engine import Engine, Finish, GenerationRequest, Moved, Output, Sam
 from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
 from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
+from runtime.process.supervised import Background
 from runtime.recovery import RECOVERY_TIMEOUT_S, Recovery
 from runtime.stream import Delta, Gaps, GenerationParams, Observers, Stream, TokenArrival
 from runtime.text import TextStream
@@ -55,7 +56,7 @@ class Router:
         self._streams: dict[str, Stream] = {}
         self._pump: asyncio.Task[None] | None = None
         self._lost: EngineLostError | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = Background("router")
         self._gaps: Gaps | None = None
         self._recovery = Recovery(engine, self._ledger, clock, recovery_timeout_s)
 
@@ -70,7 +71,7 @@ class Router:
                 await self._pump
         await self._recovery.close()
         self.encoder.close()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._background.settle()
 
     @property
     def lost(self) -> EngineLostError | None:
@@ -180,7 +181,7 @@ class Router:
         self._recovery.forget(stream)
         if self._lost is None and not stream.is_ended:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
-            self._spawn(self._cancel(stream.request_id))
+            self._background.start(self._cancel(stream.request_id))
         if stream.observer is not None and finish is not None:
             e2e_s = self._clock() - stream.arrived_s if finish is Finish.CANCELLED else stream.e2e_s
             stream.observer.finished(finish, stream.usage, e2e_s=e2e_s, tpot_s=stream.tpot_s)
@@ -190,11 +191,6 @@ class Router:
     async def _cancel(self, request_id: str) -> None:
         with contextlib.suppress(EngineLostError):
             await self._engine.cancel(request_id)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
     async def _pump_outputs(self) -> None:
         lost = EngineLostError("the engine ended; start it again")

@@ -19,7 +19,7 @@ from service.devices import Devices
 from service.events import EventBus
 from service.hosts import open_hosts
 from service.lock import take_lock
-from service.metrics import ClientMetrics, Metrics
+from service.metrics import ClientMetrics, Metrics, OwnMetrics
 from service.models import ServedModel
 from service.profiles import load_profiles
 from service.promises.active import Active
@@ -56,6 +56,7 @@ class Composition:
     reading: Apart
     """Where words are read, by the LLM if there is one."""
     clients: ClientMetrics = field(default_factory=ClientMetrics)
+    own: OwnMetrics = field(default_factory=OwnMetrics)
 
 
 @asynccontextmanager

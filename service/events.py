@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Self
 
+from runtime.process.supervised import supervised
 from service.documents.state import Event, Happened, Kind
 from service.errors import StoreError
 from service.store import Store
@@ -56,7 +57,7 @@ class EventBus:
         self._newest = 0
         self._news = asyncio.Event()
         self._is_closed = False
-        self._is_kept = True
+        self._is_kept = self._is_keeping = True
 
     async def __aenter__(self) -> Self:
         """Go on with the numbers of the store.
@@ -65,7 +66,7 @@ class EventBus:
             StoreError: it cannot be read.
         """
         self._newest = await asyncio.to_thread(self._store.newest_event)
-        self._keeper = asyncio.create_task(self._keep(), name="events")
+        self._keeper = asyncio.create_task(supervised("events", self._keep))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -131,13 +132,12 @@ class EventBus:
 
     async def _keep(self) -> None:
         """Number and tell what is said until nothing more is."""
-        is_open = True
-        while is_open:
+        while self._is_keeping:
             batch = [await self._untold.get()]
             with suppress(asyncio.QueueEmpty):
                 while True:
                     batch.append(self._untold.get_nowait())
-            is_open = None not in batch
+            self._is_keeping = None not in batch
             for event in await asyncio.to_thread(self._numbered, [item for item in batch if item is not None]):
                 self._newest = event.id or self._newest
                 self._ring.append(_Delivered(event, self._newest))

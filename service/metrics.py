@@ -1,13 +1,16 @@
 """Prometheus metrics, one registry per app; each carries the name of the model, as vLLM's do."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from intent.openslo.export import buckets, histogram
 from runtime.engine import EngineStats, Finish
 from runtime.models import CutoverReport, Phase, Reason
+from runtime.process.supervised import ERRORS
 from runtime.stream import Usage
 
 
@@ -64,6 +67,22 @@ class ClientMetrics:
     def render(self) -> str:
         """The text exposition."""
         return generate_latest(self._registry).decode()
+
+
+class OwnMetrics(Collector):
+    """What the service says of itself."""
+
+    def collect(self) -> Iterator[Metric]:
+        """See ``Collector``."""
+        about = "Errors that nobody foresaw in background work, by task; the work goes on or begins again"
+        errors = CounterMetricFamily("intentctl_background_errors", about, labels=["task"])
+        for task, count in sorted(ERRORS.items()):
+            errors.add_metric([task], count)
+        yield errors
+
+    def render(self) -> str:
+        """The text exposition."""
+        return generate_latest(self).decode()
 
 
 OUTCOMES = (Phase.DONE, *Reason)

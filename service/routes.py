@@ -467,10 +467,11 @@ async def readiness(parts: Parts) -> docs.Readiness:
 async def metrics(parts: Parts) -> Response:
     """Prometheus text exposition.
 
-    The service's metrics for each model, then those of the engines themselves.
+    The service's metrics, of itself and for each model, then those of the engines themselves.
     """
     texts = await asyncio.gather(*(serving.exposition() for serving in parts.servings.values()))
-    return Response(merged([parts.clients.render(), *chain(*texts)]), media_type=CONTENT_TYPE_LATEST)
+    own = parts.own.render(), parts.clients.render()
+    return Response(merged([*own, *chain(*texts)]), media_type=CONTENT_TYPE_LATEST)
 
 
 def _located(version: docs.VersionDocument, response: Response) -> docs.VersionDocument:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from runtime.errors import EngineStartError, TopologyError
@@ -14,6 +15,7 @@ from runtime.hosts.tls import words
 from runtime.models import Cluster
 from runtime.process.facts import HostFacts, differences, gather, wrong_devices
 from runtime.process.launcher import Launcher, LocalLauncher
+from runtime.process.supervised import Background, supervised
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class Hosts:
         self._lost: dict[str, str] = {}
         """Why, of each host that is lost."""
         self._ours: HostFacts
-        self._watch: asyncio.Task[None] | None = None
+        self._searches = Background("search for hosts")
 
     @property
     def lost(self) -> dict[str, str]:
@@ -85,14 +87,12 @@ class Hosts:
                 raise failed
             else:
                 self._welcome(name)
-        self._watch = asyncio.create_task(self._retry())
+        for name in self._expected.agents:
+            self._searches.start(supervised(f"search for host {name}", partial(self._search, name)))
 
     async def close(self) -> None:
         """Let go of every host. Idempotent."""
-        if self._watch is not None:
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
+        await self._searches.settle(is_cancelled=True)
         for remote in self._reached.values():
             remote.close()
 
@@ -125,14 +125,16 @@ class Hosts:
         expected = self._expected
         address = await self._placement.address(name)
         remote = RemoteHost(name, node.gpus[0].index, self._note_lost)
-        await remote.open(address, self._certificate, expected.checkpoints)
-        what = wrong_devices(node.gpus, remote.facts)
-        if what := what or differences(remote.facts, self._ours, needs_vllm=expected.needs_vllm):
-            remote.close()
-            raise EngineStartError(f"host {name}: {what}")
-        if remote.lost is not None:
-            raise ConnectionError(remote.lost)
-        self._reached[name] = remote
+        with contextlib.ExitStack() as refused:
+            refused.callback(remote.close)
+            await remote.open(address, self._certificate, expected.checkpoints)
+            what = wrong_devices(node.gpus, remote.facts)
+            if what := what or differences(remote.facts, self._ours, needs_vllm=expected.needs_vllm):
+                raise EngineStartError(f"host {name}: {what}")
+            if remote.lost is not None:
+                raise ConnectionError(remote.lost)
+            self._reached[name] = remote
+            refused.pop_all()
 
     def _note_lost(self, remote: RemoteHost, why: str) -> None:
         if self._reached.get(remote.host) is remote:
@@ -149,17 +151,19 @@ class Hosts:
         for gpu in self._nodes[name].gpus:
             self.on_out(gpu.index, f"host {name} is lost: {why}")
 
-    async def _retry(self) -> None:
+    async def _search(self, name: str) -> None:
+        """Reach a host again whenever it is lost."""
         while True:
             await asyncio.sleep(RETRY_S)
-            for name in [*self._lost]:
-                try:
-                    await self._reach(name)
-                except (OSError, EngineStartError) as error:
-                    if (why := words(error)) != self._lost[name]:
-                        log.warning("host %s is still lost: %s", name, why)
-                        self._lost[name] = why
-                else:
-                    del self._lost[name]
-                    log.warning("host %s is back", name)
-                    self._welcome(name)
+            if name not in self._lost:
+                continue
+            try:
+                await self._reach(name)
+            except (OSError, EngineStartError) as error:
+                if (why := words(error)) != self._lost[name]:
+                    log.warning("host %s is still lost: %s", name, why)
+                    self._lost[name] = why
+            else:
+                del self._lost[name]
+                log.warning("host %s is back", name)
+                self._welcome(name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from runtime.errors import EngineStartError
+from runtime.errors import RuntimeFault
 from runtime.hosts import messages
 from runtime.hosts.cluster import Expected
 from runtime.hosts.placement import AgentPlacement
@@ -45,7 +45,7 @@ async def look(expected: Expected, certificate: Path) -> list[Seen]:
             facts = remote.facts
             wrong = wrong_devices(nodes[name], facts) or differences(facts, ours, needs_vllm=expected.needs_vllm)
             seen.append(Seen(name, wrong, f"{where} from {remote.address_here}, {_told(facts)}, {await _near(remote)}"))
-        except (OSError, EngineStartError) as error:
+        except (OSError, RuntimeFault) as error:
             seen.append(Seen(name, f"{where}: {words(error)}", ""))
         finally:
             remote.close()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.errors import EngineLostError
+from runtime.errors import EngineLostError, EngineStartError, RuntimeFault
 from runtime.hosts import messages
 from runtime.hosts.tls import TlsChannel, connect
 from runtime.process import messages as wire
@@ -132,10 +132,10 @@ class RemoteHost:
         self._heard_s = self._beat_s = 0.0
 
     async def open(self, address: tuple[str, int], file: Path, checkpoints: tuple[str, ...]) -> None:
-        """Connect, and ask what the host has.
+        """Connect, and ask what the host has. Whatever comes of it, ``close`` it in the end.
 
         Raises:
-            OSError: it cannot be reached, a certificate is refused, or it does not answer.
+            OSError: it cannot be reached, a certificate is refused, or it does not say what it has.
             EngineStartError: there is no certificate here.
         """
         try:
@@ -143,11 +143,10 @@ class RemoteHost:
             self._clock = AwakeClock(self._turn)
             async with asyncio.timeout(INSPECT_S):
                 self.facts = await self.ask(messages.Inspect(checkpoints))
-        except EngineLostError as error:
-            raise ConnectionError(f"{error}; the agent's log may say more") from error
-        except BaseException:
-            self.close()
+        except EngineStartError:
             raise
+        except RuntimeFault as error:  # it was lost meanwhile, or cannot say: a disk fails there
+            raise ConnectionError(f"{error}; the agent's log may say more") from error
 
     @property
     def address_there(self) -> str:

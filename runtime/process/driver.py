@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from runtime.engine import Comeback, EngineState, Output
@@ -28,6 +29,7 @@ from runtime.process.messages import (
     Tokens,
     Trouble,
 )
+from runtime.process.supervised import contained, supervised
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +191,18 @@ class Revived:
 
     def revive(self, start: Callable[[Topology], Awaitable[None]], lost: Topology, why: RuntimeFault) -> None:
         """The driver of a topology was lost: ``start`` another."""
-        self._restart = asyncio.create_task(self._revive(start, lost, why))
+        self.restart(partial(self._revive, start, lost, why))
+
+    def restart(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Have ``work`` bring a driver that serves; where a bug ends it, it begins again."""
+        self._restart = asyncio.create_task(supervised("engine restart", partial(self._tried, work)))
+
+    async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as error:  # or the engine would count as about to serve
+            self._down = EngineLostError(f"the engine ended and could not be started again: {error!r}")
+            raise
 
     async def up(self) -> None:
         """Wait some time for a driver that is started anew.
@@ -229,6 +242,7 @@ class Revived:
                         self._pauses.elsewhere()
             else:
                 self._restart = self._down = None
-                if place != lost:
-                    self.comeback.came_back(lost, place, str(why))
+                with contained("engine recovery"):  # the engine serves, whatever fails here
+                    if place != lost:
+                        self.comeback.came_back(lost, place, str(why))
                 return

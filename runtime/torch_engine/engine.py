@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import platform
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from runtime.process import messages as wire
 from runtime.process.content import PinnedCheckpoint
 from runtime.process.driver import DriverProcess, Revived
 from runtime.process.launcher import Launcher, Launchers, OneHost, Program
+from runtime.process.supervised import contained
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings, Resized, capabilities
 from runtime.torch_engine.worker.backends import precision_of
@@ -297,7 +299,7 @@ class TorchEngine(Revived):
             self._end_streams(detail)
             why = fatal.blaming(EngineLostError(reason))
             if self.standing and self.coming is None:
-                self._restart = asyncio.create_task(self._serve_standing(most_tokens, self._topology, why))
+                self.restart(partial(self._serve_standing, most_tokens, self._topology, why))
             else:
                 self.revive(self._launch_anew, self._topology, why)
         else:
@@ -331,7 +333,8 @@ class TorchEngine(Revived):
             self.serve_by(self.standing.pop(topology), topology)
             self._pauses.served()
             self._restart = None
-            self.comeback.came_back(lost, topology, str(why))
+            with contained("engine recovery"):
+                self.comeback.came_back(lost, topology, str(why))
         else:
             await self._revive(self._launch_anew, lost, why)
 

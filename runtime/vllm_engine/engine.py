@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ from runtime.process.driver import Revived
 from runtime.process.launcher import Launcher, Launchers, OneHost
 from runtime.process.liveness import RESTART_PATIENCE_S
 from runtime.process.messages import CancelStream, Stats, Submit
+from runtime.process.supervised import Background
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.instance import Instance, Spare, TrackedRequest, UntoldEndError
 from runtime.vllm_engine.messages import Expose, Preparation, VllmDriverConfig
@@ -61,7 +62,7 @@ class VllmEngine(Revived):
         """Closed while it is not known who serves: inside a cut, and until a lost engine is replaced."""
         self._cancelled: set[str] = set()
         """Cancelled while the gate was closed."""
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = Background("vLLM engine")
         self._surroundings = launch.surroundings(cluster, settings)
         # what vLLM learns of a device while it is imported holds for all of one kind
         has_spare = settings.spare and len(cluster.kinds) == 1 and launchers is None
@@ -190,7 +191,7 @@ class VllmEngine(Revived):
             await self.spare.close()
         for instance in (self.active, *self.standby):
             await instance.close()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._background.settle()
         self._outputs.put_nowait(None)
 
     # --- for the switch ---
@@ -233,7 +234,7 @@ class VllmEngine(Revived):
         cancelled = self._cancelled
         self._cancelled = set()
         for request_id in cancelled:
-            self._spawn(self.cancel(request_id))
+            self._background.start(self.cancel(request_id))
 
     def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
         """From now on ``target`` serves, and these requests are its own."""
@@ -326,11 +327,6 @@ class VllmEngine(Revived):
         if not self._open.is_set():
             raise errors.EngineLostError("the vLLM engine is being started anew; try again in some seconds")
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
     def _hear(self, instance: Instance, tokens: list[Token]) -> None:
         if self._shadow is not None and self._shadow.holds_back(instance, tokens):
             return
@@ -354,14 +350,14 @@ class VllmEngine(Revived):
         if instance in self.standby:
             self.standby.remove(instance)
         if instance is self.active and self.standby and self._shadow is None and self._down is None:
-            self._spawn(instance.close())
+            self._background.start(instance.close())
             self._serve(self.standby.pop())
             self.comeback.came_back(instance.topology, self.topology, detail)
         elif instance is self.active and self._down is None:
             self._open.clear()
             self.revive(self._relaunch, instance.topology, errors.EngineLostError(detail))
         else:
-            self._spawn(instance.close())
+            self._background.start(instance.close())
 
     async def _relaunch(self, topology: Topology) -> None:
         await self.active.close()

@@ -14,6 +14,7 @@ from runtime.models import Topology
 from runtime.process.driver import DriverProcess
 from runtime.process.launcher import Launcher, Program
 from runtime.process.messages import Fatal
+from runtime.process.supervised import Background
 from runtime.vllm_engine.messages import FromDriver, Preparation, VllmDriverConfig, VllmStarted
 from runtime.vllm_engine.models import VllmSettings
 
@@ -141,7 +142,7 @@ class Spare:
         )
         self._launcher = launcher
         self._process: Instance | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = Background("spare vLLM process")
         self._is_closed = False
 
     def begin(self) -> None:
@@ -174,7 +175,7 @@ class Spare:
         if (process := self._process) is not None:
             self._process = None
             await process.close()
-        await asyncio.gather(*self._background)
+        await self._background.settle()
 
     def _lost(self, fatal: Fatal) -> None:
         """It ended by itself: one that had been ready is replaced, any other would end the same way."""
@@ -183,8 +184,6 @@ class Spare:
             return
         self._process = None
         log.warning("the spare vLLM process ended: %s", "; ".join(process.process.log()[-3:]) or fatal.detail)
-        task = asyncio.create_task(process.close())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.start(process.close())
         if process.is_prepared:
             self.begin()

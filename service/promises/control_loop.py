@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
 from runtime.models import CutoverReport, Phase, Topology
+from runtime.process.supervised import contained
 from selector.models import Plan, Workload
 from service import documents as docs
 from service import targets, usecases
@@ -134,12 +135,11 @@ class ControlLoop:
 
     async def _run(self) -> None:
         while True:
-            try:
-                await self._tick()
-            except (ServiceError, RuntimeFault) as error:
-                log.warning("the promises of %s are not looked at: %s", self._parts.model, error)
-            except Exception:  # a bug must not end the keeping of promises for good
-                log.exception("the promises of %s", self._parts.model)
+            with contained(f"promises of {self._parts.model}"):
+                try:
+                    await self._tick()
+                except (ServiceError, RuntimeFault) as error:
+                    log.warning("the promises of %s are not looked at: %s", self._parts.model, error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._waked.wait(), self._rules.tick_s)
             self._waked.clear()

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.engine import EngineStats
-from service.metrics import ClientMetrics, Metrics, merged
+from service.metrics import ClientMetrics, Metrics, OwnMetrics, merged
 
 DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/dashboards/intentctl.json"
 WHOLE: dict[str, Any] = json.loads(DASHBOARD.read_text())
@@ -52,6 +52,8 @@ def targets() -> list[Target]:
 
 def exposed() -> set[str]:
     """Names of the samples that a service exposes."""
-    text = merged([ClientMetrics().render(), Metrics("counting").render(EngineStats(0, 0, 8, 8))])
+    text = merged(
+        [OwnMetrics().render(), ClientMetrics().render(), Metrics("counting").render(EngineStats(0, 0, 8, 8))]
+    )
     families = text_string_to_metric_families(text)
     return {sample.name for family in families for sample in family.samples}

@@ -73,6 +73,26 @@ async def test_one_who_falls_behind_the_ring_misses_nothing(bus, monkeypatch):
     assert seen == [str(number) for number in range(10)]
 
 
+async def test_an_error_that_nobody_foresaw_ends_neither_the_telling_nor_a_stop(store, monkeypatch, caplog):
+    caplog.set_level("CRITICAL", "runtime.process.supervised")
+    failing = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def fails(_: object) -> list[int]:
+        loop.call_soon_threadsafe(failing.set)
+        raise ValueError("a bug")
+
+    async with asyncio.timeout(20), EventBus(store) as bus:
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "add_events", fails)
+            publish(bus, "lost")
+            await failing.wait()
+        await tell(bus, "a")
+        assert await collect(bus, 0, 1) == [(1, "a")]
+        monkeypatch.setattr(store, "add_events", fails)
+        publish(bus, "lost, too")  # in one batch with the end
+
+
 async def test_what_is_mentioned_has_no_number_and_is_told_once_in_its_place(store):
     async with EventBus(store) as bus:
         subscriber = asyncio.create_task(collect(bus, None, 4))

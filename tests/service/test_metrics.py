@@ -1,12 +1,14 @@
 """Metrics: what an engine counts keeps rising when it starts anew; each is in docs/metrics.md."""
 
+from collections import Counter
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.engine import EngineStats, Finish
 from runtime.stream import Usage
-from service.metrics import ClientMetrics, Metrics
+from service import metrics as module
+from service.metrics import ClientMetrics, Metrics, OwnMetrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -26,10 +28,17 @@ def test_prefix_cache_counters_rise_by_what_came_since_and_go_on_when_the_engine
 
 
 def test_each_metric_is_on_its_page():
-    lines = (Metrics("counting").render(None) + ClientMetrics().render()).splitlines()
+    lines = (Metrics("counting").render(None) + ClientMetrics().render() + OwnMetrics().render()).splitlines()
     names = {line.split()[2] for line in lines if line.startswith("# HELP")}
     page = PAGE.read_text(encoding="utf-8")
     assert {name for name in names if not name.endswith("_created") and f"`{name}`" not in page} == set()
+
+
+def test_errors_of_background_work_are_counted_by_task(monkeypatch):
+    monkeypatch.setattr(module, "ERRORS", Counter(events=2, router=0))
+    text = OwnMetrics().render()
+    assert 'intentctl_background_errors_total{task="events"} 2.0' in text
+    assert 'intentctl_background_errors_total{task="router"} 0.0' in text
 
 
 def test_times_of_requests_are_of_those_that_ended_whole():

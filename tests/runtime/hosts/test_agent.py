@@ -41,11 +41,11 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class There:
     """An agent in this process, and what the service has of it."""
 
-    def __init__(self, keys: Path) -> None:
+    def __init__(self, keys: Path, name: str = "b") -> None:
         self.keys, self.lost = keys, list[str]()
         self._sock = socket.create_server(("127.0.0.1", 0))
         self.address = self._sock.getsockname()
-        self.agent = Agent("b", context(keys / "b.pem", is_server=True), programs=frozenset({ECHO}))
+        self.agent = Agent(name, context(keys / f"{name}.pem", is_server=True), programs=frozenset({ECHO}))
         self.serving = asyncio.create_task(self.agent.serve(self._sock))
 
     async def host(self) -> RemoteHost:
