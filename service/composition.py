@@ -12,6 +12,7 @@ from runtime.process.content import PinnedCheckpoint, warn_of_change
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
+from service import engines
 from service.access.wiring import AccessControl, open_access
 from service.apart import Apart
 from service.deployment import Deployment
@@ -84,6 +85,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         profiles = {model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models}
         kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
         stack.callback(kept.devices.close)
+        engines.load(deployment.models)
         hosts = await stack.enter_async_context(open_hosts(deployment, kept.devices))
         servings = dict[str, Serving]()
         watches = dict[str, Watch]()

@@ -1,6 +1,8 @@
 """The engine of a model: what it can run, and how it is started."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from runtime.capabilities import Capabilities
@@ -23,6 +25,15 @@ def capabilities(model: ServedModel) -> Capabilities | None:
         case "torch":
             return of_torch(model.spec, model.precision, model.engine.torch)
     return None
+
+
+def load(models: Iterable[ServedModel]) -> None:
+    """Import the engines of models, torch too: for seconds the event loop does nothing else.
+
+    So it is done before agents of hosts expect heartbeats.
+    """
+    for model in models:
+        import_module(f"runtime.{model.engine.name}_engine.engine")
 
 
 async def start(model: ServedModel, topology: Topology, launchers: "Launchers | None" = None) -> Engine:

@@ -3,6 +3,7 @@
 Operations that it did not end, and the topology that its last switch led to.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection
@@ -112,7 +113,9 @@ async def start_without_the_broken(
 ) -> tuple[Engine, Beginning]:
     """Start the model's engine; a device that is to blame for two failed starts is left out.
 
-    ``beginning`` says where it starts without devices.
+    One that goes out meanwhile, as those of a lost host do, is left out like one that was out before.
+
+    ``beginning`` says where it starts without devices. It may take long and runs in a thread: the event loop owes heartbeats.
 
     Raises:
         RuntimeFault: it does not start.
@@ -120,9 +123,13 @@ async def start_without_the_broken(
     pauses = Pauses()
     suspects = dict[int, str]()
     while True:
+        out = {*devices.all, *suspects}
         try:
-            engine, began = await start(model, beginning({*devices.all, *suspects}), launchers)
+            engine, began = await start(model, devices, await asyncio.to_thread(beginning, out), launchers)
         except RuntimeFault as error:
+            if gone := devices.all.keys() - out:
+                log.warning("%s: %s; it starts without devices %s, which went out", model.name, error, sorted(gone))
+                continue
             device = error.device
             left = {gpu.index for gpu in model.cluster.gpus} - devices.all.keys() - suspects.keys()
             if device is None or device in suspects or not left - {device}:
@@ -137,18 +144,19 @@ async def start_without_the_broken(
 
 
 async def start(
-    model: ServedModel, beginning: Beginning, launchers: "Launchers | None" = None
+    model: ServedModel, devices: Devices, beginning: Beginning, launchers: "Launchers | None" = None
 ) -> tuple[Engine, Beginning]:
     """The model's engine; if what an earlier switch committed does not come up, as the file says.
 
     Raises:
-        RuntimeFault: it does not start as the file says.
+        RuntimeFault: it does not start as the file says, or a device went out meanwhile.
     """
     first = engines.first(model)
+    out = {*devices.all}
     try:
         return await engines.start(model, beginning.topology, launchers), beginning
     except RuntimeFault as error:
-        if beginning.topology == first or error.device is not None:
+        if beginning.topology == first or error.device is not None or devices.all.keys() - out:
             raise
         why = f"{beginning.topology}, which ran before the restart, does not come up: {error}"
     log.warning("%s: the start of the deployment file serves: %s", model.name, why)

@@ -1,20 +1,26 @@
 """What a service does with what an earlier one left; a kill is a copy of its data folder at that moment."""
 
+import asyncio
 import shutil
+import sys
+import threading
 from collections.abc import Collection
 from contextlib import closing, contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import httpx
 import pytest
 
-from runtime.errors import Reason, SwitchError
+from runtime.errors import EngineLostError, Reason, SwitchError
 from runtime.models import Phase, Topology
 from runtime.notation import parse_topology
+from service import composition
 from service.devices import Devices
 from service.documents.operations import OperationDocument
 from service.events import EventBus
 from service.restart import Beginning, begin, close_unfinished, start_without_the_broken
+from service.settings import Settings
 from service.store import Store
 from tests.rows import rows
 from tests.runtime.scripted import Script
@@ -235,3 +241,77 @@ async def test_a_device_to_blame_for_two_failed_starts_is_out_if_the_model_start
             assert tried == [0, 0, 1, 1, 2]
         assert {*devices.all} == (out or set())
         devices.close()
+
+
+# --- hosts, while the service starts ---
+
+
+@rows("topology", [TP2, PP2])
+async def test_a_host_that_is_lost_during_the_start_is_like_one_lost_before(tmp_path, monkeypatch, topology):
+    """The last committed topology, or that of the file, runs on devices that go out while it starts."""
+    folder = tmp_path / topology[:8]
+    model = read(folder).model()
+    tried = list[str]()
+
+    async def start(_: object, target: Topology, launchers: object = None) -> Topology:
+        tried.append(str(target))
+        if len(tried) == 1:
+            for device in target.devices:
+                devices.out(device, "host b is lost: Broken pipe")
+            raise EngineLostError("its driver process ended: host b is lost: Broken pipe")
+        return target
+
+    def beginning(without: Collection[int]) -> Beginning:
+        elsewhere = "CPU[2]:0-8@fp32"
+        text = elsewhere if {0, 1} & {*without} else topology
+        return Beginning(parse_topology(text, model.cluster, 8, "fp32"), text)
+
+    monkeypatch.setattr("service.engines.start", start)
+    with closing(Store.open(folder)) as store:
+        devices = Devices(store)
+        engine, began = await start_without_the_broken(model, devices, beginning)
+        assert (str(engine), began.origin) == ("CPU[2]:0-8@fp32", "CPU[2]:0-8@fp32")
+        assert tried == [topology, "CPU[2]:0-8@fp32"]
+        devices.close()
+
+
+async def test_the_loop_turns_while_a_model_looks_for_where_to_begin(tmp_path, monkeypatch):
+    model = read(tmp_path).model()
+    turned = threading.Event()
+
+    async def start(_: object, target: Topology, launchers: object = None) -> Topology:
+        return target
+
+    def beginning(_: Collection[int]) -> Beginning:
+        assert turned.wait(20), "no heartbeat went out meanwhile"
+        return Beginning(parse_topology(TP2, model.cluster, 8, "fp32"), "")
+
+    monkeypatch.setattr("service.engines.start", start)
+    asyncio.get_running_loop().call_soon(turned.set)
+    with closing(Store.open(tmp_path)) as store:
+        devices = Devices(store)
+        await start_without_the_broken(model, devices, beginning)
+        devices.close()
+
+
+@rows("engine", ["torch", "vllm"])
+async def test_engines_are_imported_before_any_host_expects_heartbeats(tmp_path, monkeypatch, engine):
+    class ReachedError(Exception):
+        """Of the moment at which hosts are reached."""
+
+    module = f"runtime.{engine}_engine.engine"
+
+    def reach(*_: object) -> None:
+        raise ReachedError(module in sys.modules)
+
+    deployment = read(tmp_path / engine, f"{DEPLOYMENT}engine: {engine}\n")
+    monkeypatch.setattr(composition, "open_hosts", reach)
+    monkeypatch.setattr(composition.Tokenizer, "load", lambda _: None)
+    monkeypatch.setattr(composition, "load_profiles", lambda *_: {})
+    with monkeypatch.context() as patch:
+        known = import_module(module)
+        patch.setattr(sys.modules[known.__package__ or ""], "engine", known)  # the copy is of this test alone
+        patch.delitem(sys.modules, module)
+        with pytest.raises(ReachedError, match="True"):
+            async with composition.compose(deployment, Settings(port=1, data_dir=tmp_path / engine)):
+                pass
