@@ -10,10 +10,10 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from runtime.errors import EngineStartError
 from runtime.hosts import messages
@@ -23,6 +23,7 @@ from runtime.process.channel import Ends, Hears
 from runtime.process.facts import gather
 from runtime.process.launcher import SHARED_MEMORY, LocalLauncher, Process, Program
 from runtime.process.liveness import AwakeClock
+from runtime.process.supervised import Background
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,15 @@ LOG_LINES = 200
 """Of an ended process, which the service gets."""
 ACCEPT_AGAIN_S = 1.0
 """After a connection that could not be taken."""
-MOST_HANDSHAKES = 32
-"""Beside each other."""
+MOST_HANDSHAKES = 256
+"""Beside each other; one more drops the oldest, for a service needs milliseconds."""
+MOST_OF_AN_ADDRESS = 32
+"""The same for one address."""
+QUIET_S = 60.0
+"""Refusals of one address take one line of the log in so long."""
+MOST_ADDRESSES = 64
+"""Whose refusals are told apart."""
+OTHERS = "other addresses"
 
 
 class Agent:
@@ -49,28 +57,32 @@ class Agent:
         self._programs = programs
         self._launcher = LocalLauncher(host)
         self._tls = tls
-        self._handshakes = asyncio.Semaphore(MOST_HANDSHAKES)
+        self._handshakes = dict[asyncio.Task[None], str]()
+        """Those that have not ended, the oldest first, with their addresses."""
+        self._refusals = Refusals()
         self._sessions = set[ServiceSession]()
-        self._tasks = set[asyncio.Task[None]]()
+        self.background = Background("agent")
 
     async def serve(self, sock: socket.socket) -> None:
         """Take connections of a listening socket until cancelled; ends what they started."""
         sock.setblocking(False)
         try:
             while True:
-                await self._handshakes.acquire()
                 try:
                     connection, address = await asyncio.get_running_loop().sock_accept(sock)
                 except OSError as error:  # too many open files, most likely
-                    log.warning("a connection cannot be taken: %s", words(error))
-                    self._handshakes.release()
+                    self._refusals.note("anybody", words(error))
                     await asyncio.sleep(ACCEPT_AGAIN_S)
                     continue
-                self.spawn(self._admit(connection, f"{address[0]}:{address[1]}"))
+                self._make_room(address[0])
+                self._handshakes[self.background.start(self._admit(connection, address[0]))] = address[0]
+                await asyncio.sleep(0)  # it begins, whoever comes next
         finally:
+            for handshake in self._handshakes:
+                handshake.cancel()
             for session in [*self._sessions]:
                 session.channel.lose("the agent was stopped")
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.background.settle()
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
         """Start one of the agent's programs.
@@ -83,27 +95,57 @@ class Agent:
             raise EngineStartError(f"{program.module} is no program of an agent")
         return self._launcher.start(program, on_message, on_end)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it in the background."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _make_room(self, address: str) -> None:
+        """Drop the oldest handshake where one more is too many: of this address, or of all."""
+        near = [handshake for handshake, known in self._handshakes.items() if known == address]
+        crowd = near if len(near) >= MOST_OF_AN_ADDRESS else [*self._handshakes]
+        if crowd is near or len(crowd) >= MOST_HANDSHAKES:
+            self._refusals.note(self._handshakes.pop(crowd[0]), "its handshake was the oldest of too many")
+            crowd[0].cancel()
 
-    async def _admit(self, connection: socket.socket, peer: str) -> None:
+    async def _admit(self, connection: socket.socket, address: str) -> None:
         session = ServiceSession(self, self._sessions.discard)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: session.channel, connection, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
             )
-        except (OSError, TimeoutError) as error:
-            log.warning("a connection from %s was refused: %s", peer, words(error))
+        except OSError as error:
+            self._refusals.note(address, words(error))
             connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
         else:
             if session.begin():
                 self._sessions.add(session)
-                log.info("a service is connected from %s", peer)
+                log.info("a service is connected from %s", address)
         finally:
-            self._handshakes.release()
+            self._handshakes.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+
+
+class Refusals:
+    """Refused connections in the log: of each address the first, and each minute how many came since."""
+
+    def __init__(self) -> None:
+        self._untold = dict[str, int]()
+
+    def note(self, address: str, why: str) -> None:
+        """One was refused."""
+        known = address if address in self._untold or len(self._untold) < MOST_ADDRESSES else OTHERS
+        if known in self._untold:
+            self._untold[known] += 1
+            return
+        log.warning("a connection from %s was refused: %s", address, why)
+        self._begin(known)
+
+    def _begin(self, address: str) -> None:
+        self._untold[address] = 0
+        asyncio.get_running_loop().call_later(QUIET_S, self._tell, address)
+
+    def _tell(self, address: str) -> None:
+        if count := self._untold.pop(address):
+            log.warning("%d more connections from %s were refused in %g s", count, address, QUIET_S)
+            self._begin(address)
 
 
 class ServiceSession:
@@ -150,7 +192,7 @@ class ServiceSession:
                 else:
                     self.channel.send(messages.Removed(number))
             case wire.Call(call_id, command):
-                self._agent.spawn(self._answer(call_id, command))
+                self._agent.background.start(self._answer(call_id, command))
 
     def _launch(self, order: messages.Launch) -> None:
         program = Program(order.module, bytes, order.device, has_folder=order.has_folder)
@@ -182,7 +224,7 @@ class ServiceSession:
         process = self._processes.pop(number)
         self.channel.send(messages.Ended(number, why, tuple(process.log()[-LOG_LINES:])))
         process.end()
-        self._agent.spawn(self._remove(number, process))
+        self._agent.background.start(self._remove(number, process))
 
     async def _remove(self, number: int, process: Process) -> None:
         await process.close()
@@ -226,7 +268,7 @@ class ServiceSession:
         self._processes = {}
         for process in processes.values():
             process.end()
-            self._agent.spawn(process.close())
+            self._agent.background.start(process.close())
         for descriptor in self._memory.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -22,7 +22,7 @@ def contained(task: str) -> Iterator[None]:
         yield
     except Exception:
         ERRORS[task] += 1
-        log.exception("%s: an unforeseen error; the service goes on", task)
+        log.exception("%s: an unforeseen error; it goes on", task)
 
 
 async def supervised(task: str, work: Callable[[], Awaitable[None]]) -> None:

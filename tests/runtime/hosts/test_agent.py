@@ -16,7 +16,7 @@ import pytest
 from runtime.errors import EngineLostError
 from runtime.hosts import agent as agents
 from runtime.hosts import certificates, messages
-from runtime.hosts.agent import Agent
+from runtime.hosts.agent import Agent, Refusals
 from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import TlsChannel, connect, context
 from runtime.process.channel import encode
@@ -43,6 +43,7 @@ class There:
 
     def __init__(self, keys: Path, name: str = "b") -> None:
         self.keys, self.lost = keys, list[str]()
+        self.idle = list[asyncio.StreamWriter]()
         self._sock = socket.create_server(("127.0.0.1", 0))
         self.address = self._sock.getsockname()
         self.agent = Agent(name, context(keys / f"{name}.pem", is_server=True), programs=frozenset({ECHO}))
@@ -54,6 +55,8 @@ class There:
         return host
 
     async def close(self) -> None:
+        for writer in self.idle:
+            writer.close()
         self.serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self.serving
@@ -300,3 +303,54 @@ async def test_an_agent_that_cannot_take_a_connection_takes_the_next(keys, monke
     assert failed
     host.close()
     await there.close()
+
+
+async def idle(there: There, count: int, source: str = "127.0.0.1") -> list[asyncio.StreamReader]:
+    """So many connections that say nothing, once the agent has taken them."""
+    streams = [await asyncio.open_connection(*there.address, local_addr=(source, 0)) for _ in range(count)]
+    there.idle += [writer for _, writer in streams]
+    return [reader for reader, _ in streams]
+
+
+async def test_whoever_says_nothing_keeps_no_service_out_and_fills_no_log(there, caplog):
+    await idle(there, 80)
+    host = await there.host()
+    await host.ask(messages.Probe(b""))
+    assert len(there.agent._handshakes) <= agents.MOST_OF_AN_ADDRESS
+    assert [line for line in caplog.messages if "refused" in line] == [
+        "a connection from 127.0.0.1 was refused: its handshake was the oldest of too many"
+    ]
+    host.close()
+
+
+async def test_the_oldest_unfinished_handshake_gives_way_of_an_address_or_of_all(there, monkeypatch):
+    monkeypatch.setattr(agents, "MOST_OF_AN_ADDRESS", 2)
+    monkeypatch.setattr(agents, "MOST_HANDSHAKES", 4)
+    first, second, third = await idle(there, 3, "127.0.0.2")
+    async with asyncio.timeout(20):
+        assert await first.read() == b""
+        others = await idle(there, 2, "127.0.0.3")
+        (last,) = await idle(there, 1, "127.0.0.4")
+        assert await second.read() == b""
+        while len(there.agent._handshakes) < 4:  # noqa: ASYNC110 - the agent takes the last one
+            await asyncio.sleep(0)
+    assert not any(reader.at_eof() for reader in (third, *others, last))
+    assert [*there.agent._handshakes.values()] == ["127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.4"]
+
+
+async def test_refusals_of_an_address_are_a_line_a_minute(monkeypatch, caplog):
+    monkeypatch.setattr(agents, "MOST_ADDRESSES", 2)
+    refusals = Refusals()
+    for address in ("a", "b", "a", "c", "a", "d"):
+        refusals.note(address, "why")
+    refusals._tell("a")
+    for address in ("a", "b"):
+        refusals._tell(address)  # a minute without any
+    refusals.note("a", "why")
+    assert caplog.messages == [
+        "a connection from a was refused: why",
+        "a connection from b was refused: why",
+        "a connection from c was refused: why",
+        "2 more connections from a were refused in 60 s",
+        "a connection from a was refused: why",
+    ]
