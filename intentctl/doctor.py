@@ -56,8 +56,9 @@ def run_hosts(form: OutputFormat, file: Path) -> None:
     """
     import asyncio
 
+    from runtime.errors import EngineStartError
     from service.deployment import load
-    from service.hosts import expected
+    from service.hosts import endings, expected, own_ends
 
     deployment = load(file)
     if not deployment.agents:
@@ -65,7 +66,13 @@ def run_hosts(form: OutputFormat, file: Path) -> None:
     from runtime.hosts.look import look
 
     seen = asyncio.run(look(expected(deployment), deployment.certificates / "service.pem"))
-    _print([Check(item.host, "bad" if item.wrong else "ok", item.wrong or item.detail) for item in seen], form)
+    checks = [Check(item.host, "bad" if item.wrong else "ok", item.wrong or item.detail) for item in seen]
+    ends = {f"{item.host}.pem": item.certificate_end_s for item in seen if item.certificate_end_s}
+    try:
+        soon = endings(ends | own_ends(deployment.certificates))
+    except EngineStartError as error:
+        soon = (str(error),)
+    _print([*checks, Check("certificates", "note" if soon else "ok", "; ".join(soon) or "none ends soon")], form)
 
 
 def _checks(place: ServerAddress) -> Iterator[Check]:

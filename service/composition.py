@@ -57,7 +57,7 @@ class Composition:
     reading: Apart
     """Where words are read, by the LLM if there is one."""
     clients: ClientMetrics = field(default_factory=ClientMetrics)
-    own: OwnMetrics = field(default_factory=OwnMetrics)
+    own: OwnMetrics = field(default_factory=lambda: OwnMetrics({}))
 
 
 @asynccontextmanager
@@ -107,6 +107,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         parts = Composition(
             deployment, servings, store, events, profiles, llm, access, promises, kept.devices, apart, reading
         )
+        parts.own.certificate_ends = hosts.certificate_ends if hosts else {}
         parts.clients.on_failure += [watch.turned_away for watch in watches.values()]
         yield parts
 

@@ -4,18 +4,31 @@ Agents are reached, and what each has is held against the file, before any engin
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.errors import EngineStartError
 from runtime.process.facts import gather, wrong_devices
+from runtime.process.supervised import Background, supervised
 from service.deployment import Deployment
 from service.devices import Devices
 from service.settings import visible_gpus
 
 if TYPE_CHECKING:
     from runtime.hosts.cluster import Expected, Hosts
+
+log = logging.getLogger(__name__)
+
+SOON_DAYS = 30
+"""Before a certificate's end, as long as `intentctl hosts init` makes it anew."""
+LOOK_S = 3600.0
+"""Between two looks at the certificates' ends."""
 
 
 @asynccontextmanager
@@ -41,11 +54,55 @@ async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator
 
     hosts.on_out = devices.out
     hosts.on_back = back
+    watch = Background("certificates")
     try:
         await hosts.open()
+        watch.start(supervised("certificates", partial(_watch, hosts.certificate_ends, deployment.certificates)))
         yield hosts
     finally:
+        await watch.settle(is_cancelled=True)
         await hosts.close()
+
+
+def own_ends(folder: Path) -> dict[str, float]:
+    """When the certificates of the service's own file end; see ``Hosts.certificate_ends``. Blocks.
+
+    Raises:
+        EngineStartError: they cannot be read.
+    """
+    try:
+        from runtime.hosts.certificates import ends
+
+        return ends(folder / "service.pem")
+    except (ImportError, OSError, ValueError) as error:
+        raise EngineStartError(f"the end of {folder / 'service.pem'} is not known: {error}") from error
+
+
+def endings(ends: Mapping[str, float]) -> tuple[str, ...]:
+    """Which certificates end soon, in how many days, and what to do."""
+    days = {name: (end_s - time.time()) / 86400 for name, end_s in sorted(ends.items())}
+    return tuple(
+        f"the certificate {name} {f'ends in {left:.0f} days' if left > 0 else 'has ended'} "
+        f"({datetime.fromtimestamp(ends[name], UTC):%Y-%m-%d}): run `intentctl hosts init`, copy the new files to their "
+        "hosts, start their agents again"
+        for name, left in days.items()
+        if left < SOON_DAYS
+    )
+
+
+async def _watch(ends: dict[str, float], folder: Path) -> None:
+    """Know the certificates' ends; those that are near are in the log each day."""
+    known = set[str]()
+    while True:
+        try:
+            ends |= await asyncio.to_thread(own_ends, folder)
+        except EngineStartError as error:
+            log.warning("%s", error)
+        new = {*endings(ends)} - known
+        known |= new
+        for line in new:
+            log.warning("%s", line)
+        await asyncio.sleep(LOOK_S)
 
 
 def expected(deployment: Deployment) -> "Expected":

@@ -1,10 +1,11 @@
 """Prometheus metrics, one registry per app; each carries the name of the model, as vLLM's do."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from intent.openslo.export import buckets, histogram
@@ -72,6 +73,10 @@ class ClientMetrics:
 class OwnMetrics(Collector):
     """What the service says of itself."""
 
+    def __init__(self, certificate_ends: Mapping[str, float]) -> None:
+        self.certificate_ends = certificate_ends
+        """Of those between hosts, Unix seconds by the files' names."""
+
     def collect(self) -> Iterator[Metric]:
         """See ``Collector``."""
         about = "Errors that nobody foresaw in background work, by task; the work goes on or begins again"
@@ -79,6 +84,11 @@ class OwnMetrics(Collector):
         for task, count in sorted(ERRORS.items()):
             errors.add_metric([task], count)
         yield errors
+        about = "Seconds until a certificate between hosts ends, by its file"
+        left_s = GaugeMetricFamily("intentctl_certificate_left_seconds", about, labels=["certificate"])
+        for name, end_s in sorted(self.certificate_ends.items()):
+            left_s.add_metric([name], end_s - time.time())
+        yield left_s
 
     def render(self) -> str:
         """The text exposition."""

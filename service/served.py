@@ -20,6 +20,7 @@ from service.access.wiring import Acts
 from service.cancelling import refusal
 from service.documents.state import place
 from service.errors import RefusedError
+from service.hosts import endings
 from service.inprocess import FromFile
 from service.models import ServedModel
 from service.promises import handlers as promise_handlers
@@ -169,7 +170,8 @@ class ServedOperator(FromFile):
             yield event
 
     def me(self) -> docs.MeDocument:
-        return handlers.me(self._caller, self._deployment.timezone)
+        warnings = endings(self._parts.own.certificate_ends)
+        return handlers.me(self._caller, self._deployment.timezone, warnings)
 
     def create_key(self, request: docs.KeyRequest) -> docs.NewKeyDocument:
         return handlers.create_key(self._parts.access, self._deployment.tenants, self._caller, request)

@@ -64,6 +64,17 @@ def write(folder: Path, hosts: tuple[str, ...], now: datetime | None = None) -> 
     return written
 
 
+def ends(file: Path) -> dict[str, float]:
+    """When the certificate of a file ends, and that of its authority: Unix seconds by the files' names.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds no two certificates.
+    """
+    ours, authority = x509.load_pem_x509_certificates(file.read_bytes())
+    return {file.name: ours.not_valid_after_utc.timestamp(), AUTHORITY: authority.not_valid_after_utc.timestamp()}
+
+
 def issue(file: Path, name: str, usage: x509.ObjectIdentifier, issuer: Issuer, now: datetime) -> None:
     """Write a key, its certificate for ``name``, and the authority's certificate."""
     key = generate_private_key(SECP256R1())

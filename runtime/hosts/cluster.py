@@ -47,6 +47,8 @@ class Hosts:
         """Called for each device of a host that is lost, with why, before any engine hears of it."""
         self.on_back: Callable[[int], None] = lambda _: None
         """Called for each device of a host that is reached."""
+        self.certificate_ends = dict[str, float]()
+        """Unix seconds by the files' names: the service's, the authority's, and those that agents showed last."""
         self._expected = expected
         self._certificate = certificate
         self._placement = AgentPlacement(expected.agents, expected.ray)
@@ -134,6 +136,7 @@ class Hosts:
             if remote.lost is not None:
                 raise ConnectionError(remote.lost)
             self._reached[name] = remote
+            self.certificate_ends[f"{name}.pem"] = remote.certificate_end_s
             refused.pop_all()
 
     def _note_lost(self, remote: RemoteHost, why: str) -> None:

@@ -26,6 +26,8 @@ class Seen:
     wrong: str
     """Empty: it can be used."""
     detail: str
+    certificate_end_s: float = 0.0
+    """Of the one that its agent showed, Unix seconds; 0: none was seen."""
 
 
 async def look(expected: Expected, certificate: Path) -> list[Seen]:
@@ -44,7 +46,8 @@ async def look(expected: Expected, certificate: Path) -> list[Seen]:
             await remote.open(address, certificate, expected.checkpoints)
             facts = remote.facts
             wrong = wrong_devices(nodes[name], facts) or differences(facts, ours, needs_vllm=expected.needs_vllm)
-            seen.append(Seen(name, wrong, f"{where} from {remote.address_here}, {_told(facts)}, {await _near(remote)}"))
+            detail = f"{where} from {remote.address_here}, {_told(facts)}, {await _near(remote)}"
+            seen.append(Seen(name, wrong, detail, remote.certificate_end_s))
         except (OSError, RuntimeFault) as error:
             seen.append(Seen(name, f"{where}: {words(error)}", ""))
         finally:

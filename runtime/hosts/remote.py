@@ -122,6 +122,8 @@ class RemoteHost:
         self.first_device = first_device
         self.visible = ""
         self.facts: HostFacts
+        self.certificate_end_s = 0.0
+        """When the one that the agent showed ends, Unix seconds."""
         self.lost: str | None = None
         self._on_lost = on_lost
         self._channel = TlsChannel(messages.FromAgent, self._hear, self.lose)
@@ -139,7 +141,7 @@ class RemoteHost:
             EngineStartError: there is no certificate here.
         """
         try:
-            await connect(address, self.host, file, self._channel)
+            self.certificate_end_s = await connect(address, self.host, file, self._channel)
             self._clock = AwakeClock(self._turn)
             async with asyncio.timeout(INSPECT_S):
                 self.facts = await self.ask(messages.Inspect(checkpoints))

@@ -139,15 +139,18 @@ class TlsChannel(asyncio.Protocol):
         self._on_room(True)
 
 
-async def connect(address: tuple[str, int], host: str, file: Path, channel: TlsChannel) -> None:
+async def connect(address: tuple[str, int], host: str, file: Path, channel: TlsChannel) -> float:
     """Connect a channel to the agent of a host, whose certificate has to name it.
+
+    Returns when that certificate ends, Unix seconds.
 
     Raises:
         OSError: it cannot be reached, or one end refuses the other's certificate.
         EngineStartError: the file is none.
     """
-    ours = context(file, is_server=False)
+    ours = await asyncio.to_thread(context, file, is_server=False)  # its disk may be slow
     async with asyncio.timeout(CONNECT_S):
-        await asyncio.get_running_loop().create_connection(
+        transport, _ = await asyncio.get_running_loop().create_connection(
             lambda: channel, *address, ssl=ours, server_hostname=host, ssl_handshake_timeout=HANDSHAKE_S
         )
+    return ssl.cert_time_to_seconds(transport.get_extra_info("peercert")["notAfter"])

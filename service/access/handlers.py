@@ -15,8 +15,8 @@ from service.errors import RefusedError
 DAY_S = 86_400
 
 
-def me(caller: Caller, timezone: str) -> docs.MeDocument:
-    """Who asks, and what they may do."""
+def me(caller: Caller, timezone: str, warnings: tuple[str, ...]) -> docs.MeDocument:
+    """Who asks, what they may do, and what has to be done soon."""
     return docs.MeDocument(
         name=caller.name,
         role=caller.role,
@@ -25,6 +25,7 @@ def me(caller: Caller, timezone: str) -> docs.MeDocument:
         timezone=timezone,
         now_s=time.time(),
         version=version("intentctl"),
+        warnings=warnings,
     )
 
 

@@ -82,6 +82,9 @@ class MeDocument(Document):
     timezone: str = Field(description="of the deployment, as windows are in")
     now_s: float = Field(description="the service's clock, unix seconds")
     version: str = Field(description="of the service")
+    warnings: tuple[str, ...] = Field(
+        default=(), description="what has to be done soon, as for a certificate that ends"
+    )
 
 
 class EntryDocument(Document):

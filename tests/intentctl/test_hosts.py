@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.rows import rows
 from tests.service.scripted import write_deployment
+from tests.service.test_hosts import ends_in
 
 
 @pytest.fixture
@@ -79,10 +81,16 @@ def listening(cluster, run, monkeypatch) -> Iterator[Path]:
 @pytest.mark.slow
 def test_a_doctor_looks_at_each_host(run, listening):
     code, out, _ = run("doctor", "--hosts", "--deployment", listening, "-o", "json")
-    (check,) = json.loads(out)["checks"]
+    check, certificates = json.loads(out)["checks"]
     assert (code, check["name"], check["state"]) == (0, "local", "ok")
     for what in (" from 127.0.0.1, intentctl ", "cores, round trip ", " MB/s"):
         assert what in check["detail"]
+    assert certificates == {"name": "certificates", "state": "ok", "detail": "none ends soon"}
+    ends_in(listening.with_suffix(".hosts"), "service", ExtendedKeyUsageOID.CLIENT_AUTH, 5)
+    code, out, _ = run("doctor", "--hosts", "--deployment", listening, "-o", "json")
+    check, certificates = json.loads(out)["checks"]
+    assert (code, check["state"], certificates["state"]) == (0, "ok", "note")
+    assert "the certificate service.pem ends in 5 days" in certificates["detail"]
     (listening.with_suffix(".hosts") / "service.pem").unlink()
     code, out, err = run("doctor", "--hosts", "--deployment", listening, "-o", "json")
     assert code == 1

@@ -1,6 +1,7 @@
 """Who sees which button, and what happens without one: roles, two people at once, forged and old requests."""
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -200,3 +201,13 @@ def test_without_keys_everybody_is_let_in_on_this_machine_alone(tmp_path):
             answer = httpx.get(console.url)
             assert answer.status_code == 403
             assert "asks for no keys" in answer.text
+
+
+def test_a_certificate_that_ends_soon_is_on_every_page(shared_place, monkeypatch):
+    own = shared_place.service.parts.own
+    monkeypatch.setattr(own, "certificate_ends", {"b.pem": time.time() + 5.2 * 86_400, "c.pem": time.time() + 1e8})
+    warned = "the certificate b.pem ends in 5 days"
+    viewer = shared_place.http(Role.VIEWER, "who watches certificates")
+    for path in ("/", "/settings"):
+        page = viewer.get(path).text
+        assert (warned in page, "c.pem" in page) == (True, False)
