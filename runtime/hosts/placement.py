@@ -6,6 +6,7 @@ Ray is imported in a process of its own, which ends when the agent listens: the 
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -21,6 +22,8 @@ PORT = 7443
 """Of agents that Ray starts."""
 ASK_S = 40.0
 """How long Ray may take to start an agent; without its head it would never answer."""
+LISTEN_S = 25.0
+"""How long a started agent may take until it listens; then it is ended, for another one is started later."""
 ASK_AGAIN_S = 30.0
 """After Ray was asked for a host, until it is asked for the same one again."""
 TOKENS = "agents start only under Ray with token authentication (RAY_AUTH_MODE=token, one token everywhere)"
@@ -93,7 +96,10 @@ class Starter:
     """The actor on the host's node. Ray copies it there by value."""
 
     def start(self, host: str, address: str, port: int) -> tuple[str, str]:
-        """Start the agent in a session of its own, as nobody's child; it stays when this actor and Ray end."""
+        """Start the agent in a session of its own, as nobody's child; it stays when this actor and Ray end.
+
+        One that never listens leaves nothing behind: it is tried again and again.
+        """
         # of Ray's own process there: actors see fewer threads, and may see no GPUs
         entries = Path(f"/proc/{os.getppid()}/environ").read_text(errors="surrogateescape").split("\0")
         node = dict(entry.split("=", 1) for entry in entries if "=" in entry)
@@ -109,11 +115,18 @@ class Starter:
         shell = ["/bin/sh", "-c", '"$@" </dev/null >>"$0" 2>&1 & echo $!', log.name, *agent]
         own = {key: value for key, value in node.items() if not key.startswith("RAY_")}
         pid = int(run(shell, check=True, cwd="/", start_new_session=True, stdout=PIPE, env=own).stdout)
+        until_s = time.monotonic() + LISTEN_S
         while not listens(address, port):
-            if not Path(f"/proc/{pid}/exe").exists():
-                last = f"it said nothing\n{Path(log.name).read_text(errors='replace').strip()}".splitlines()[-1]
-                return "refused", f"host {host}: no agent listens ({log.name} there): {last}"
-            time.sleep(0.05)
+            is_there = Path(f"/proc/{pid}/exe").exists()
+            if is_there and time.monotonic() < until_s:
+                time.sleep(0.05)
+                continue
+            if is_there:
+                os.kill(pid, signal.SIGKILL)
+            last = f"it said nothing\n{Path(log.name).read_text(errors='replace').strip()}".splitlines()[-1]
+            Path(log.name).unlink()
+            took = f" within {LISTEN_S:g} s" if is_there else ""
+            return "refused", f"host {host}: the agent that was started does not listen{took}: {last}"
         return "listens", address
 
 

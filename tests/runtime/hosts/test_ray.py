@@ -142,7 +142,7 @@ async def refusals(ray: Head, port: int, folder: Path) -> None:
         await placement.ask(ray.address, "b", port)
     (folder / "b.pem").write_text("nothing")
     with pytest.raises(
-        EngineStartError, match=r"host b: no agent listens \(/.*log there\): .*is no file of `intentctl"
+        EngineStartError, match=r"host b: the agent that was started does not listen: .*is no file of `intentctl"
     ):
         await placement.ask(ray.address, "b", port)
 
@@ -213,6 +213,45 @@ def test_a_node_without_tokens_starts_no_agent():
     shell = ["env", "-u", "RAY_AUTH_MODE", "sh", "-c", '"$0" -c "$1"; true', sys.executable, code]  # sh is its parent
     said = subprocess.run(shell, check=True, capture_output=True, text=True, cwd=ROOT)
     assert said.stdout.startswith("('refused', 'host b: agents start only under Ray with token authentication")
+
+
+NEVER = """\
+import sys
+from runtime.hosts import placement
+placement.sys.executable, placement.LISTEN_S = sys.argv[1], float(sys.argv[3])
+print(placement.Starter().start("b", "127.0.0.1", int(sys.argv[2])))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "listen_s", "why"),
+    [
+        (
+            "print('no certificate')",
+            60,
+            "('refused', 'host b: the agent that was started does not listen: no certificate",
+        ),
+        ("time.sleep(600)", 0, "('refused', 'host b: the agent that was started does not listen within 0 s: "),
+    ],
+    ids=["ends", "hangs"],
+)
+def test_an_agent_that_never_listens_leaves_no_process_and_no_file(tmp_path, port, program, listen_s, why):
+    (tmp_path / "b.pem").write_text("")
+    (tmp_path / "temporary").mkdir()
+    agent = tmp_path / "agent"
+    agent.write_text(f"#!{sys.executable}\nimport time\n{program}\n")
+    agent.chmod(0o700)
+    own = {"RAY_AUTH_MODE": "token", "INTENTCTL_CERTIFICATES": str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
+    shell = ["sh", "-c", '"$0" -c "$1" "$2" "$3" "$4"; true', sys.executable, NEVER]  # as its parent
+    shell += [str(agent), str(port), str(listen_s)]
+    said = subprocess.run(shell, check=True, capture_output=True, text=True, cwd=ROOT, env=os.environ | own)
+    assert said.stdout.startswith(why), said.stdout + said.stderr
+    assert [*(tmp_path / "temporary").iterdir()] == []
+    until_s = time.monotonic() + 20
+    while agents(port):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch):
