@@ -171,12 +171,13 @@ class ServiceSession:
 
     def _turn(self) -> None:
         assert self._clock is not None
+        if self.channel.has_moved():
+            self._heard_s = self._clock.now_s
         silent_s = self._clock.now_s - self._heard_s
         if silent_s > ORPHAN_S:
             self.channel.lose(f"the service was silent for {silent_s:.0f} s")
 
     def _hear(self, message: Any) -> None:
-        self._heard_s = self._clock.now_s if self._clock else 0.0
         match message:
             case messages.Relay(number, data):
                 if process := self._processes.get(number):

@@ -222,6 +222,8 @@ class RemoteHost:
     def _turn(self) -> None:
         assert self._clock is not None
         now_s = self._clock.now_s
+        if self._channel.has_moved():
+            self._heard_s = now_s
         if now_s - self._heard_s > LOST_AFTER_S:
             self.lose(f"it was silent for {now_s - self._heard_s:.1f} s")
         elif now_s - self._beat_s >= HEARTBEAT_S:
@@ -229,7 +231,6 @@ class RemoteHost:
             self.tell(messages.Heartbeat(next(self._numbers)))
 
     def _hear(self, message: Any) -> None:
-        self._heard_s = self._clock.now_s if self._clock else 0.0
         match message:
             case messages.Relay(number, data):
                 if process := self._processes.get(number):

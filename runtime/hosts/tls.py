@@ -6,8 +6,11 @@ A connection that ends is over: nothing here connects again.
 """
 
 import asyncio
+import contextlib
 import re
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +25,8 @@ FULL_BYTES = 1 << 20
 """With so much unsent, what feeds a channel is asked to wait."""
 MAX_UNSENT_BYTES = 64 << 20
 """With so much unsent, the other end does not read and counts as lost."""
+_TCP_INFO = struct.Struct("120xQ16xI")
+"""Of Linux: the bytes that the other machine took, and those that wait to be sent."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -72,7 +77,8 @@ class TlsChannel(asyncio.Protocol):
         self._on_room = on_room
         self._frames = Frames(kind)
         self._transport: asyncio.Transport | None = None
-        self._is_over = False
+        self._is_over = self._has_heard = False
+        self._num_taken = 0
 
     @property
     def address(self) -> str:
@@ -83,6 +89,21 @@ class TlsChannel(asyncio.Protocol):
     def peer_address(self) -> str:
         """The other end's address."""
         return self._end("peername")
+
+    def has_moved(self) -> bool:
+        """Whether bytes came since this was asked last, or the other machine took some of what still waits.
+
+        Heartbeats wait behind a long frame: on a slow link none may go for longer than silence is borne.
+        """
+        moved = self._has_heard
+        self._has_heard = False
+        if self._transport is not None:
+            with contextlib.suppress(OSError):  # it is being closed
+                sock = self._transport.get_extra_info("socket")
+                taken, waiting = _TCP_INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size))
+                moved = moved or (waiting > 0 and taken > self._num_taken)
+                self._num_taken = taken
+        return moved
 
     def _end(self, name: str) -> str:
         address = self._transport.get_extra_info(name) if self._transport else None
@@ -118,6 +139,7 @@ class TlsChannel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
+        self._has_heard = True
         try:
             for message in self._frames.feed(data):
                 if self._is_over:

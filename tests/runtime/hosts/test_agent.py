@@ -9,13 +9,13 @@ import socket
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from runtime.errors import EngineLostError
 from runtime.hosts import agent as agents
-from runtime.hosts import certificates, messages
+from runtime.hosts import certificates, messages, remote
 from runtime.hosts.agent import Agent, Refusals
 from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import TlsChannel, connect, context
@@ -354,3 +354,77 @@ async def test_refusals_of_an_address_are_a_line_a_minute(monkeypatch, caplog):
         "2 more connections from a were refused in 60 s",
         "a connection from a was refused: why",
     ]
+
+
+class SlowLink:
+    """A link to an agent that carries some more bytes toward it each time it is told to, and all of them back."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._agent = address
+        self._sock = socket.socket()
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # or it would take all at once
+        self._sock.bind(("127.0.0.1", 0))
+        self._sock.listen()
+        self.address = self._sock.getsockname()
+        self._more = asyncio.Event()
+        self._carrying = list[asyncio.Future[None]]()
+        self.is_slow = False
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._carry, sock=self._sock, limit=1 << 12)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.is_slow = False
+        self._more.set()
+        await asyncio.gather(*self._carrying)
+
+    def carry_more(self) -> None:
+        self._more.set()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, toward = await asyncio.open_connection(*self._agent)
+        self._carrying += [
+            asyncio.ensure_future(self._pass(reader, toward)),
+            asyncio.ensure_future(self._pass(back, writer)),
+        ]
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(CARRIED_BYTES):
+                if self.is_slow and writer.get_extra_info("peername") == self._agent:
+                    self._more.clear()
+                    await self._more.wait()
+                writer.write(data)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+CARRIED_BYTES = 1 << 16
+
+
+async def test_who_is_silent_behind_a_long_frame_on_a_slow_link_is_not_lost(there, monkeypatch):
+    monkeypatch.setattr(agents, "ORPHAN_S", 1.0)
+    monkeypatch.setattr(remote, "LOST_AFTER_S", 1.0)
+    host = RemoteHost("b", 0, lambda _, why: there.lost.append(why))
+    async with SlowLink(there.address) as link, asyncio.timeout(60):
+        await host.open(link.address, there.keys / "service.pem", ())
+        session = next(iter(there.agent._sessions))
+        turn = session._turn
+        turns = list[None]()
+
+        def carry() -> None:
+            turns.append(None)
+            link.carry_more()
+            turn()
+
+        assert session._clock is not None
+        session._clock._on_turn = carry
+        link.is_slow = True
+        size = 4 * CARRIED_BYTES
+        assert await host.ask(messages.Probe(bytes(size))) == size
+        assert there.lost == []
+        assert len(turns) > 8, "the frame was no longer under way than silence is borne"
+        host.close()
