@@ -19,7 +19,7 @@ from runtime.engine import Engine, Finish, GenerationRequest, Moved, Output, Sam
 from runtime.errors import EngineLostError, RequestError, RuntimeFault, StreamError
 from runtime.ledger import Accepted, Counts, Dropped, DropReason, Ledger
 from runtime.models import Topology
-from runtime.process.supervised import Background
+from runtime.process.supervised import begin
 from runtime.recovery import RECOVERY_TIMEOUT_S, Recovery
 from runtime.stream import Delta, Gaps, GenerationParams, Observers, Stream, TokenArrival
 from runtime.text import TextStream
@@ -56,7 +56,7 @@ class Router:
         self._streams: dict[str, Stream] = {}
         self._pump: asyncio.Task[None] | None = None
         self._lost: EngineLostError | None = None
-        self._background = Background("router")
+        self._background: set[asyncio.Task[None]] = set()
         self._gaps: Gaps | None = None
         self._recovery = Recovery(engine, self._ledger, clock, recovery_timeout_s)
 
@@ -71,7 +71,7 @@ class Router:
                 await self._pump
         await self._recovery.close()
         self.encoder.close()
-        await self._background.settle()
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     @property
     def lost(self) -> EngineLostError | None:
@@ -181,7 +181,7 @@ class Router:
         self._recovery.forget(stream)
         if self._lost is None and not stream.is_ended:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
-            self._background.start(self._cancel(stream.request_id))
+            begin("router", self._cancel(stream.request_id), self._background)
         if stream.observer is not None and finish is not None:
             e2e_s = self._clock() - stream.arrived_s if finish is Finish.CANCELLED else stream.e2e_s
             stream.observer.finished(finish, stream.usage, e2e_s=e2e_s, tpot_s=stream.tpot_s)

@@ -20,7 +20,7 @@ from service.devices import Devices
 from service.events import EventBus
 from service.hosts import open_hosts
 from service.lock import take_lock
-from service.metrics import ClientMetrics, Metrics, OwnMetrics
+from service.metrics import Metrics, ServiceMetrics
 from service.models import ServedModel
 from service.profiles import load_profiles
 from service.promises.active import Active
@@ -56,8 +56,7 @@ class Composition:
     """Where people's plans and simulations are made; the controllers have another one."""
     reading: Apart
     """Where words are read, by the LLM if there is one."""
-    clients: ClientMetrics = field(default_factory=ClientMetrics)
-    own: OwnMetrics = field(default_factory=lambda: OwnMetrics({}))
+    metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
 
 
 @asynccontextmanager
@@ -107,8 +106,8 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         parts = Composition(
             deployment, servings, store, events, profiles, llm, access, promises, kept.devices, apart, reading
         )
-        parts.own.certificate_ends = hosts.certificate_ends if hosts else {}
-        parts.clients.on_failure += [watch.turned_away for watch in watches.values()]
+        parts.metrics.certificate_ends = hosts.certificate_ends if hosts else {}
+        parts.metrics.on_failure += [watch.turned_away for watch in watches.values()]
         yield parts
 
 

@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from service.clients import ClientLimits
 from service.intake import ARRIVED, DISCARD, LINGER_S
-from service.metrics import ClientMetrics
+from service.metrics import ServiceMetrics
 from service.refusals import Refusal
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Connection(H11Protocol):
     def __init__(
         self,
         limits: ClientLimits,
-        metrics: ClientMetrics,
+        metrics: ServiceMetrics,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, object],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from runtime.errors import EngineStartError
 from runtime.process.facts import gather, wrong_devices
-from runtime.process.supervised import Background, supervised
+from runtime.process.supervised import begin, supervised
 from service.deployment import Deployment
 from service.devices import Devices
 from service.settings import visible_gpus
@@ -54,13 +54,12 @@ async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator
 
     hosts.on_out = devices.out
     hosts.on_back = back
-    watch = Background("certificates")
     try:
         await hosts.open()
-        watch.start(supervised("certificates", partial(_watch, hosts.certificate_ends, deployment.certificates)))
+        watch = partial(_watch, hosts.certificate_ends, deployment.certificates)
+        begin("certificates", supervised("certificates", watch), hosts.background)
         yield hosts
     finally:
-        await watch.settle(is_cancelled=True)
         await hosts.close()
 
 

@@ -14,7 +14,7 @@ from typing import cast
 from service.access.caller import CALLER
 from service.access.gate import Gate
 from service.clients import ClientLimits
-from service.metrics import ClientMetrics
+from service.metrics import ServiceMetrics
 from service.refusals import App, Headers, Message, Receive, Refusal, Send
 
 MAX_HEADERS = 100
@@ -33,7 +33,7 @@ class ClientLeftError(Exception):
 class Intake:
     """The app behind limits. It knows what is under way, so that a service that stops can let it end."""
 
-    def __init__(self, app: App, gate: Gate, limits: ClientLimits, metrics: ClientMetrics) -> None:
+    def __init__(self, app: App, gate: Gate, limits: ClientLimits, metrics: ServiceMetrics) -> None:
         self._app = app
         self._gate = gate
         self._limits = limits

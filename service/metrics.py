@@ -42,11 +42,14 @@ FAILURES = frozenset({"connections", "stopping"})
 """Those that are the service's fault, not their client's."""
 
 
-class ClientMetrics:
-    """What the service counts of clients before a model is known."""
+class ServiceMetrics(Collector):
+    """What the service counts of no model: clients, unforeseen errors, certificates."""
 
     def __init__(self) -> None:
+        self.certificate_ends: Mapping[str, float] = {}
+        """Of those between hosts, Unix seconds by the files' names."""
         self._registry = CollectorRegistry()
+        self._registry.register(self)
         self._family = Counter(
             "intentctl_turned_away_total",
             "Requests and connections refused or ended because of their client, by reason",
@@ -65,34 +68,21 @@ class ClientMetrics:
             for call in self.on_failure:
                 call()
 
-    def render(self) -> str:
-        """The text exposition."""
-        return generate_latest(self._registry).decode()
-
-
-class OwnMetrics(Collector):
-    """What the service says of itself."""
-
-    def __init__(self, certificate_ends: Mapping[str, float]) -> None:
-        self.certificate_ends = certificate_ends
-        """Of those between hosts, Unix seconds by the files' names."""
-
     def collect(self) -> Iterator[Metric]:
-        """See ``Collector``."""
+        """What others count; see ``Collector``."""
         about = "Errors that nobody foresaw in background work, by task; the work goes on or begins again"
         errors = CounterMetricFamily("intentctl_background_errors", about, labels=["task"])
         for task, count in sorted(ERRORS.items()):
             errors.add_metric([task], count)
-        yield errors
         about = "Seconds until a certificate between hosts ends, by its file"
         left_s = GaugeMetricFamily("intentctl_certificate_left_seconds", about, labels=["certificate"])
         for name, end_s in sorted(self.certificate_ends.items()):
             left_s.add_metric([name], end_s - time.time())
-        yield left_s
+        yield from (errors, left_s)
 
     def render(self) -> str:
         """The text exposition."""
-        return generate_latest(self).decode()
+        return generate_latest(self._registry).decode()
 
 
 OUTCOMES = (Phase.DONE, *Reason)

@@ -470,8 +470,7 @@ async def metrics(parts: Parts) -> Response:
     The service's metrics, of itself and for each model, then those of the engines themselves.
     """
     texts = await asyncio.gather(*(serving.exposition() for serving in parts.servings.values()))
-    own = parts.own.render(), parts.clients.render()
-    return Response(merged([*own, *chain(*texts)]), media_type=CONTENT_TYPE_LATEST)
+    return Response(merged([parts.metrics.render(), *chain(*texts)]), media_type=CONTENT_TYPE_LATEST)
 
 
 def _located(version: docs.VersionDocument, response: Response) -> docs.VersionDocument:

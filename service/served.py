@@ -170,7 +170,7 @@ class ServedOperator(FromFile):
             yield event
 
     def me(self) -> docs.MeDocument:
-        warnings = endings(self._parts.own.certificate_ends)
+        warnings = endings(self._parts.metrics.certificate_ends)
         return handlers.me(self._caller, self._deployment.timezone, warnings)
 
     def create_key(self, request: docs.KeyRequest) -> docs.NewKeyDocument:

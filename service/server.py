@@ -81,10 +81,10 @@ class ApiServer(uvicorn.Server):
 
     def __init__(self, parts: Composition, announce: Callable[[str], None], log_level: str) -> None:
         limits = parts.deployment.clients
-        self.intake = Intake(cast("App", create_app(parts)), parts.access.gate, limits, parts.clients)
+        self.intake = Intake(cast("App", create_app(parts)), parts.access.gate, limits, parts.metrics)
         config = uvicorn.Config(
             cast("ASGI3Application", self.intake),
-            http=cast("type[asyncio.Protocol]", partial(Connection, limits, parts.clients)),
+            http=cast("type[asyncio.Protocol]", partial(Connection, limits, parts.metrics)),
             ws="none",
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             log_level=log_level,

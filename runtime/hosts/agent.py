@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,7 @@ from runtime.process.channel import Ends, Hears
 from runtime.process.facts import gather
 from runtime.process.launcher import SHARED_MEMORY, LocalLauncher, Process, Program
 from runtime.process.liveness import AwakeClock
-from runtime.process.supervised import Background
+from runtime.process.supervised import begin
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +59,10 @@ class Agent:
         self._tls = tls
         self._handshakes = dict[asyncio.Task[None], str]()
         """Those that have not ended, the oldest first, with their addresses."""
-        self._refusals = Refusals()
+        self._refusals = dict[str, int]()
+        """How many there were since the last line of the log, of each address that had one within the minute."""
         self._sessions = set[ServiceSession]()
-        self.background = Background("agent")
+        self._background = set[asyncio.Task[None]]()
 
     async def serve(self, sock: socket.socket) -> None:
         """Take connections of a listening socket until cancelled; ends what they started."""
@@ -71,18 +72,18 @@ class Agent:
                 try:
                     connection, address = await asyncio.get_running_loop().sock_accept(sock)
                 except OSError as error:  # too many open files, most likely
-                    self._refusals.note("anybody", words(error))
+                    self._refuse("anybody", words(error))
                     await asyncio.sleep(ACCEPT_AGAIN_S)
                     continue
                 self._make_room(address[0])
-                self._handshakes[self.background.start(self._admit(connection, address[0]))] = address[0]
+                self._handshakes[self.spawn(self._admit(connection, address[0]))] = address[0]
                 await asyncio.sleep(0)  # it begins, whoever comes next
         finally:
             for handshake in self._handshakes:
                 handshake.cancel()
             for session in [*self._sessions]:
                 session.channel.lose("the agent was stopped")
-            await self.background.settle()
+            await asyncio.gather(*self._background, return_exceptions=True)
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
         """Start one of the agent's programs.
@@ -95,12 +96,16 @@ class Agent:
             raise EngineStartError(f"{program.module} is no program of an agent")
         return self._launcher.start(program, on_message, on_end)
 
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Do it in the background."""
+        return begin("agent", work, self._background)
+
     def _make_room(self, address: str) -> None:
         """Drop the oldest handshake where one more is too many: of this address, or of all."""
         near = [handshake for handshake, known in self._handshakes.items() if known == address]
         crowd = near if len(near) >= MOST_OF_AN_ADDRESS else [*self._handshakes]
         if crowd is near or len(crowd) >= MOST_HANDSHAKES:
-            self._refusals.note(self._handshakes.pop(crowd[0]), "its handshake was the oldest of too many")
+            self._refuse(self._handshakes.pop(crowd[0]), "its handshake was the oldest of too many")
             crowd[0].cancel()
 
     async def _admit(self, connection: socket.socket, address: str) -> None:
@@ -110,7 +115,7 @@ class Agent:
                 lambda: session.channel, connection, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
             )
         except OSError as error:
-            self._refusals.note(address, words(error))
+            self._refuse(address, words(error))
             connection.close()
         except asyncio.CancelledError:
             connection.close()
@@ -122,30 +127,23 @@ class Agent:
         finally:
             self._handshakes.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
 
-
-class Refusals:
-    """Refused connections in the log: of each address the first, and each minute how many came since."""
-
-    def __init__(self) -> None:
-        self._untold = dict[str, int]()
-
-    def note(self, address: str, why: str) -> None:
-        """One was refused."""
-        known = address if address in self._untold or len(self._untold) < MOST_ADDRESSES else OTHERS
-        if known in self._untold:
-            self._untold[known] += 1
+    def _refuse(self, address: str, why: str) -> None:
+        """Have it in the log: of each address the first, and each minute how many came since."""
+        known = address if address in self._refusals or len(self._refusals) < MOST_ADDRESSES else OTHERS
+        if known in self._refusals:
+            self._refusals[known] += 1
             return
         log.warning("a connection from %s was refused: %s", address, why)
-        self._begin(known)
+        self._count_refusals(known)
 
-    def _begin(self, address: str) -> None:
-        self._untold[address] = 0
-        asyncio.get_running_loop().call_later(QUIET_S, self._tell, address)
+    def _count_refusals(self, address: str) -> None:
+        self._refusals[address] = 0
+        asyncio.get_running_loop().call_later(QUIET_S, self._tell_refusals, address)
 
-    def _tell(self, address: str) -> None:
-        if count := self._untold.pop(address):
+    def _tell_refusals(self, address: str) -> None:
+        if count := self._refusals.pop(address):
             log.warning("%d more connections from %s were refused in %g s", count, address, QUIET_S)
-            self._begin(address)
+            self._count_refusals(address)
 
 
 class ServiceSession:
@@ -193,7 +191,7 @@ class ServiceSession:
                 else:
                     self.channel.send(messages.Removed(number))
             case wire.Call(call_id, command):
-                self._agent.background.start(self._answer(call_id, command))
+                self._agent.spawn(self._answer(call_id, command))
 
     def _launch(self, order: messages.Launch) -> None:
         program = Program(order.module, bytes, order.device, has_folder=order.has_folder)
@@ -225,7 +223,7 @@ class ServiceSession:
         process = self._processes.pop(number)
         self.channel.send(messages.Ended(number, why, tuple(process.log()[-LOG_LINES:])))
         process.end()
-        self._agent.background.start(self._remove(number, process))
+        self._agent.spawn(self._remove(number, process))
 
     async def _remove(self, number: int, process: Process) -> None:
         await process.close()
@@ -269,7 +267,7 @@ class ServiceSession:
         self._processes = {}
         for process in processes.values():
             process.end()
-            self._agent.background.start(process.close())
+            self._agent.spawn(process.close())
         for descriptor in self._memory.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -15,7 +15,7 @@ from runtime.hosts.tls import words
 from runtime.models import Cluster
 from runtime.process.facts import HostFacts, differences, gather, wrong_devices
 from runtime.process.launcher import Launcher, LocalLauncher
-from runtime.process.supervised import Background, supervised
+from runtime.process.supervised import begin, cancel, supervised
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ class Hosts:
         self._lost: dict[str, str] = {}
         """Why, of each host that is lost."""
         self._ours: HostFacts
-        self._searches = Background("search for hosts")
+        self.background = set[asyncio.Task[None]]()
+        """Ends when hosts are let go."""
 
     @property
     def lost(self) -> dict[str, str]:
@@ -90,11 +91,12 @@ class Hosts:
             else:
                 self._welcome(name)
         for name in self._expected.agents:
-            self._searches.start(supervised(f"search for host {name}", partial(self._search, name)))
+            task = f"search for host {name}"
+            begin(task, supervised(task, partial(self._search, name)), self.background)
 
     async def close(self) -> None:
         """Let go of every host. Idempotent."""
-        await self._searches.settle(is_cancelled=True)
+        await cancel(self.background)
         for remote in self._reached.values():
             remote.close()
 

@@ -3,21 +3,25 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 
 from runtime.process.liveness import Pauses
 
 log = logging.getLogger(__name__)
 
-ERRORS = Counter[str]()
-"""How often each kind of background work of this process failed by an error that nobody foresaw."""
+RARE = ("engine restart", "engine recovery", "recovery of streams", "report of a recovery", "router", "vLLM engine")
+ERRORS = Counter(dict.fromkeys(RARE, 0))
+"""How often each kind of background work of this process failed by an error that nobody foresaw.
+
+What begins late or ends soon is there from the start: a query of what rose would miss the first error.
+"""
 
 
 @contextmanager
 def contained(task: str) -> Iterator[None]:
     """Log and count an error of a step of background work, and go on behind it."""
-    ERRORS[task] += 0  # shown from the start: a query of what rose would miss the first
+    ERRORS[task] += 0
     try:
         yield
     except Exception:
@@ -40,29 +44,26 @@ async def supervised(task: str, work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(pauses.next_s())
 
 
-class Background:
-    """Tasks that nobody waits for."""
+def begin(task: str, work: Coroutine[None, None, None], running: set[asyncio.Task[None]]) -> asyncio.Task[None]:
+    """Begin work that nobody waits for; ``task`` names its errors.
 
-    def __init__(self, task: str) -> None:
-        """``task`` names them in the log and in the metrics."""
-        self._task = task
-        self._running = set[asyncio.Task[None]]()
+    It is among ``running`` until it ends.
+    """
 
-    def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Begin one."""
-        started = asyncio.create_task(work)
-        self._running.add(started)
-        started.add_done_callback(self._ended)
-        return started
+    def ended(which: asyncio.Task[None]) -> None:
+        running.discard(which)
+        if not which.cancelled():
+            with contained(task):
+                which.result()
 
-    async def settle(self, *, is_cancelled: bool = False) -> None:
-        """Wait until all have ended, cancelled first or as they do."""
-        for running in self._running if is_cancelled else ():
-            running.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+    started = asyncio.create_task(work)
+    running.add(started)
+    started.add_done_callback(ended)
+    return started
 
-    def _ended(self, ended: asyncio.Task[None]) -> None:
-        self._running.discard(ended)
-        if not ended.cancelled():
-            with contained(self._task):
-                ended.result()
+
+async def cancel(running: Collection[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

@@ -25,7 +25,7 @@ from runtime.process.driver import Revived
 from runtime.process.launcher import Launcher, Launchers, OneHost
 from runtime.process.liveness import RESTART_PATIENCE_S
 from runtime.process.messages import CancelStream, Stats, Submit
-from runtime.process.supervised import Background
+from runtime.process.supervised import begin
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.instance import Instance, Spare, TrackedRequest, UntoldEndError
 from runtime.vllm_engine.messages import Expose, Preparation, VllmDriverConfig
@@ -62,7 +62,7 @@ class VllmEngine(Revived):
         """Closed while it is not known who serves: inside a cut, and until a lost engine is replaced."""
         self._cancelled: set[str] = set()
         """Cancelled while the gate was closed."""
-        self._background = Background("vLLM engine")
+        self._background: set[asyncio.Task[None]] = set()
         self._surroundings = launch.surroundings(cluster, settings)
         # what vLLM learns of a device while it is imported holds for all of one kind
         has_spare = settings.spare and len(cluster.kinds) == 1 and launchers is None
@@ -191,7 +191,7 @@ class VllmEngine(Revived):
             await self.spare.close()
         for instance in (self.active, *self.standby):
             await instance.close()
-        await self._background.settle()
+        await asyncio.gather(*self._background, return_exceptions=True)
         self._outputs.put_nowait(None)
 
     # --- for the switch ---
@@ -234,7 +234,7 @@ class VllmEngine(Revived):
         cancelled = self._cancelled
         self._cancelled = set()
         for request_id in cancelled:
-            self._background.start(self.cancel(request_id))
+            begin("vLLM engine", self.cancel(request_id), self._background)
 
     def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
         """From now on ``target`` serves, and these requests are its own."""
@@ -350,14 +350,14 @@ class VllmEngine(Revived):
         if instance in self.standby:
             self.standby.remove(instance)
         if instance is self.active and self.standby and self._shadow is None and self._down is None:
-            self._background.start(instance.close())
+            begin("vLLM engine", instance.close(), self._background)
             self._serve(self.standby.pop())
             self.comeback.came_back(instance.topology, self.topology, detail)
         elif instance is self.active and self._down is None:
             self._open.clear()
             self.revive(self._relaunch, instance.topology, errors.EngineLostError(detail))
         else:
-            self._background.start(instance.close())
+            begin("vLLM engine", instance.close(), self._background)
 
     async def _relaunch(self, topology: Topology) -> None:
         await self.active.close()

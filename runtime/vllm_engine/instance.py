@@ -14,7 +14,7 @@ from runtime.models import Topology
 from runtime.process.driver import DriverProcess
 from runtime.process.launcher import Launcher, Program
 from runtime.process.messages import Fatal
-from runtime.process.supervised import Background
+from runtime.process.supervised import begin
 from runtime.vllm_engine.messages import FromDriver, Preparation, VllmDriverConfig, VllmStarted
 from runtime.vllm_engine.models import VllmSettings
 
@@ -142,7 +142,7 @@ class Spare:
         )
         self._launcher = launcher
         self._process: Instance | None = None
-        self._background = Background("spare vLLM process")
+        self._background: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     def begin(self) -> None:
@@ -175,7 +175,7 @@ class Spare:
         if (process := self._process) is not None:
             self._process = None
             await process.close()
-        await self._background.settle()
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     def _lost(self, fatal: Fatal) -> None:
         """It ended by itself: one that had been ready is replaced, any other would end the same way."""
@@ -184,6 +184,6 @@ class Spare:
             return
         self._process = None
         log.warning("the spare vLLM process ended: %s", "; ".join(process.process.log()[-3:]) or fatal.detail)
-        self._background.start(process.close())
+        begin("spare vLLM process", process.close(), self._background)
         if process.is_prepared:
             self.begin()

@@ -15,7 +15,7 @@ from intent.models import Intent, TranslatorInfo
 from runtime.capabilities import Capabilities
 from runtime.errors import EngineLostError
 from runtime.models import Topology
-from runtime.process.supervised import Background
+from runtime.process.supervised import begin, cancel
 from selector.models import Infeasible, Plan, Workload
 from service import documents as docs
 from service import targets
@@ -90,7 +90,7 @@ class Relocation:
         """It was: the next try has another one."""
         self._suspects = dict[int, str]()
         """Devices to blame, with why: they are out once the engine serves without them."""
-        self._reports = Background("report of a recovery")
+        self._reports = set[asyncio.Task[None]]()
         self._is_closed = False
 
     async def place(self, lost: Topology) -> Topology:
@@ -132,12 +132,12 @@ class Relocation:
         for device, reason in suspects.items():
             self._devices.out(device, reason)
         plan = self._plan if self._plan is not None and self._plan.target == runs else None
-        self._reports.start(self._followed(lost, runs, plan, why))
+        begin("report of a recovery", self._followed(lost, runs, plan, why), self._reports)
 
     async def close(self) -> None:
         """Report nothing more."""
         self._is_closed = True
-        await self._reports.settle(is_cancelled=True)
+        await cancel(self._reports)
 
     async def _planned(self, out: Collection[int]) -> Plan:
         """What is best without some devices.

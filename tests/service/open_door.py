@@ -5,8 +5,8 @@ from typing import Any
 from service.access.gate import OpenGate
 from service.clients import ClientLimits
 from service.intake import Intake
-from service.metrics import ClientMetrics
+from service.metrics import ServiceMetrics
 
 
 def behind_open_door(app: Any) -> Intake:
-    return Intake(app, OpenGate(), ClientLimits(), ClientMetrics())
+    return Intake(app, OpenGate(), ClientLimits(), ServiceMetrics())

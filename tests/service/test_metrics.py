@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from runtime.engine import EngineStats, Finish
 from runtime.stream import Usage
 from service import metrics as module
-from service.metrics import ClientMetrics, Metrics, OwnMetrics
+from service.metrics import Metrics, ServiceMetrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -30,7 +30,7 @@ def test_prefix_cache_counters_rise_by_what_came_since_and_go_on_when_the_engine
 
 
 def test_each_metric_is_on_its_page():
-    lines = (Metrics("counting").render(None) + ClientMetrics().render() + OwnMetrics({}).render()).splitlines()
+    lines = (Metrics("counting").render(None) + ServiceMetrics().render()).splitlines()
     names = {line.split()[2] for line in lines if line.startswith("# HELP")}
     page = PAGE.read_text(encoding="utf-8")
     assert {name for name in names if not name.endswith("_created") and f"`{name}`" not in page} == set()
@@ -38,14 +38,15 @@ def test_each_metric_is_on_its_page():
 
 def test_errors_of_background_work_are_counted_by_task(monkeypatch):
     monkeypatch.setattr(module, "ERRORS", Counter(events=2, router=0))
-    text = OwnMetrics({}).render()
+    text = ServiceMetrics().render()
     assert 'intentctl_background_errors_total{task="events"} 2.0' in text
     assert 'intentctl_background_errors_total{task="router"} 0.0' in text
 
 
 def test_each_certificate_says_how_long_it_lasts():
-    text = OwnMetrics({"b.pem": time.time() + 86_400}).render()
-    (left_s,) = re.findall(r'intentctl_certificate_left_seconds{certificate="b.pem"} (\d+)', text)
+    service = ServiceMetrics()
+    service.certificate_ends = {"b.pem": time.time() + 86_400}
+    (left_s,) = re.findall(r'intentctl_certificate_left_seconds{certificate="b.pem"} (\d+)', service.render())
     assert 80_000 < int(left_s) <= 86_400
 
 

@@ -204,8 +204,8 @@ def test_without_keys_everybody_is_let_in_on_this_machine_alone(tmp_path):
 
 
 def test_a_certificate_that_ends_soon_is_on_every_page(shared_place, monkeypatch):
-    own = shared_place.service.parts.own
-    monkeypatch.setattr(own, "certificate_ends", {"b.pem": time.time() + 5.2 * 86_400, "c.pem": time.time() + 1e8})
+    metrics = shared_place.service.parts.metrics
+    monkeypatch.setattr(metrics, "certificate_ends", {"b.pem": time.time() + 5.2 * 86_400, "c.pem": time.time() + 1e8})
     warned = "the certificate b.pem ends in 5 days"
     viewer = shared_place.http(Role.VIEWER, "who watches certificates")
     for path in ("/", "/settings"):

@@ -16,7 +16,7 @@ import pytest
 from runtime.errors import EngineLostError
 from runtime.hosts import agent as agents
 from runtime.hosts import certificates, messages, remote
-from runtime.hosts.agent import Agent, Refusals
+from runtime.hosts.agent import Agent
 from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import TlsChannel, connect, context
 from runtime.process.channel import encode
@@ -338,15 +338,15 @@ async def test_the_oldest_unfinished_handshake_gives_way_of_an_address_or_of_all
     assert [*there.agent._handshakes.values()] == ["127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.4"]
 
 
-async def test_refusals_of_an_address_are_a_line_a_minute(monkeypatch, caplog):
+async def test_refusals_of_an_address_are_a_line_a_minute(there, monkeypatch, caplog):
     monkeypatch.setattr(agents, "MOST_ADDRESSES", 2)
-    refusals = Refusals()
+    agent = there.agent
     for address in ("a", "b", "a", "c", "a", "d"):
-        refusals.note(address, "why")
-    refusals._tell("a")
+        agent._refuse(address, "why")
+    agent._tell_refusals("a")
     for address in ("a", "b"):
-        refusals._tell(address)  # a minute without any
-    refusals.note("a", "why")
+        agent._tell_refusals(address)  # a minute without any
+    agent._refuse("a", "why")
     assert caplog.messages == [
         "a connection from a was refused: why",
         "a connection from b was refused: why",

@@ -10,7 +10,7 @@ from runtime.errors import EngineLostError
 from runtime.models import Topology
 from runtime.process.driver import Revived, SamePlace
 from runtime.process.liveness import Vigil
-from runtime.process.supervised import ERRORS, Background, supervised
+from runtime.process.supervised import ERRORS, begin, cancel, supervised
 from tests.runtime.scripted import topology
 
 
@@ -44,13 +44,15 @@ async def test_somebody_looks_at_the_end_of_work_that_nobody_waits_for(caplog):
         raise ValueError("a bug")
 
     before = ERRORS["short"]
-    background = Background("short")
-    background.start(work())
-    background.start(asyncio.sleep(0))
-    endless = background.start(asyncio.sleep(600))
+    running = set[asyncio.Task[None]]()
+    for one in (work(), asyncio.sleep(0)):
+        begin("short", one, running)
+    endless = begin("short", asyncio.sleep(600), running)
+    while len(running) > 1:  # noqa: ASYNC110 - both end by themselves
+        await asyncio.sleep(0)
+    await cancel(running)
     await asyncio.sleep(0)
-    await background.settle(is_cancelled=True)
-    await asyncio.sleep(0)
+    assert not running
     assert endless.cancelled()
     assert ERRORS["short"] == before + 1
     assert "ValueError: a bug" in caplog.text
