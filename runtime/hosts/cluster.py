@@ -15,7 +15,7 @@ from runtime.hosts.tls import words
 from runtime.models import Cluster
 from runtime.process.facts import HostFacts, differences, gather, wrong_devices
 from runtime.process.launcher import Launcher, LocalLauncher
-from runtime.process.supervised import begin, cancel, supervised
+from runtime.process.supervised import begin, cancel, contained, supervised
 
 log = logging.getLogger(__name__)
 
@@ -148,13 +148,15 @@ class Hosts:
 
     def _welcome(self, name: str) -> None:
         for gpu in self._nodes[name].gpus:
-            self.on_back(gpu.index)
+            with contained("devices of hosts"):
+                self.on_back(gpu.index)
 
     def _miss(self, name: str, why: str) -> None:
         log.warning("host %s counts as lost: %s", name, why)
         self._lost[name] = why
         for gpu in self._nodes[name].gpus:
-            self.on_out(gpu.index, f"host {name} is lost: {why}")
+            with contained("devices of hosts"):  # what runs there has to hear of it all the same
+                self.on_out(gpu.index, f"host {name} is lost: {why}")
 
     async def _search(self, name: str) -> None:
         """Reach a host again whenever it is lost."""

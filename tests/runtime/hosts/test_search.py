@@ -4,17 +4,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from runtime.hosts import agent as agents
 from runtime.hosts import certificates, cluster
 from runtime.hosts.cluster import Expected, Hosts
+from runtime.hosts.remote import RemoteHost
 from runtime.models import Cluster, Gpu, Link, Node
 from runtime.process.facts import gather, wrong_devices
 from runtime.process.supervised import ERRORS
-from tests.runtime.hosts.test_agent import There
+from tests.runtime.hosts.test_agent import Heard, There
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +95,27 @@ async def test_a_host_whose_disk_fails_at_the_start_counts_as_lost_and_is_looked
         async with asyncio.timeout(20):
             while hosts.lost:  # noqa: ASYNC110 - the search brings it about
                 await asyncio.sleep(0.01)
+
+
+async def test_processes_of_a_lost_host_hear_of_it_though_its_devices_cannot_be_taken_out(keys, caplog):
+    caplog.set_level("CRITICAL", "runtime.process.supervised")
+    out = list[int]()
+
+    def fails(device: int, *_: str) -> None:
+        out.append(device)
+        raise RuntimeError("can't start new thread")
+
+    async with reached(keys) as (hosts, there):
+        heard = Heard(cast("RemoteHost", hosts.on("b")))
+        hosts.on_out = hosts.on_back = fails
+        for session in [*there["b"].agent._sessions]:
+            session.channel.lose("a test ends it")
+        await heard.until(0, ends=1)
+        async with asyncio.timeout(20):
+            while hosts.lost:  # noqa: ASYNC110 - the search brings it about
+                await asyncio.sleep(0.01)
+    assert "host b is lost" in heard.ends[0]
+    assert out == [1, 1]
 
 
 async def test_an_error_that_nobody_foresaw_ends_the_search_for_no_host(keys, monkeypatch, caplog):
