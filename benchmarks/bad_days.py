@@ -28,8 +28,8 @@ import httpx
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.cluster import COMMAND, DEPLOYMENT, LINK, ROOT
-from benchmarks.provenance import provenance
+from benchmarks.cluster import COMMAND, DEPLOYMENT, LINK
+from benchmarks.provenance import ROOT, provenance
 from selector.profiles import fit_cpu
 from tests.runtime.hosts.machines import Machine, machine, why_impossible
 from tests.service.scripted import SAMPLES

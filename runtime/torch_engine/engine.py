@@ -332,7 +332,7 @@ class TorchEngine(Revived):
             self._topology = topology
             self.serve_by(self.standing.pop(topology), topology)
             self._pauses.served()
-            self._restart = None
+            self._restart = self._down = None
             with contained("engine recovery"):
                 self.comeback.came_back(lost, topology, str(why))
         else:

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from runtime.engine import Finish, GenerationRequest, SamplingParams
 from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
 from runtime.models import Topology
 from runtime.notation import parse_topology
+from runtime.process.content import PinnedCheckpoint
 from runtime.router import Router
 from runtime.stream import GenerationParams
 from runtime.torch_engine.engine import TorchEngine
@@ -32,22 +33,27 @@ TOKENS = 6
 STREAMS, LOSSES, STEPS = 5, 2, 120
 PATIENT = {"stall_after_s": 1800.0, "lost_after_s": 3600.0}
 Engine = TorchEngine | VllmEngine
+T = TypeVar("T")
 
 
 async def built_in(world: World) -> TorchEngine:
     settings = EngineSettings(num_blocks=16, spare=False, **PATIENT)
-    starting = asyncio.create_task(TorchEngine.start(CHECKPOINT, PLACES[0], CLUSTER, settings, world))
-    await quiet(world)
-    return await starting
+    return await done(world, TorchEngine.start(CHECKPOINT, PLACES[0], CLUSTER, settings, world))
 
 
 async def vllm(world: World) -> VllmEngine:
     settings = VllmSettings(kv_cache_bytes=1 << 20, num_standby=1, spare=False, drain_tokens=1, **PATIENT)
-    engine = VllmEngine(CHECKPOINT, MODEL, CLUSTER, settings, world)
-    starting = asyncio.create_task(engine.launch(PLACES[0]))
-    await quiet(world)
-    engine._serve(await starting)
+    engine = VllmEngine(PinnedCheckpoint.of(CHECKPOINT), MODEL, CLUSTER, settings, world)
+    engine._serve(await done(world, engine.launch(PLACES[0])))
     return engine
+
+
+async def done(world: World, work: Coroutine[Any, Any, T]) -> T:
+    """Have drivers do and say what it takes."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        await quiet(world)
+    return task.result()
 
 
 async def settled() -> None:
