@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +32,8 @@ GONE_S = 10.0
 """How long a killed process may take to be gone."""
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - where Linux keeps it
 _PR_SET_PDEATHSIG = 1
+_ENDINGS = ThreadPoolExecutor(16, "ending")
+"""Wait for the ends of processes. A lost engine comes back after its driver's: nothing else may take these threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ class Process:
 
     async def close(self) -> None:
         """Wait until an ended one is gone, if it goes, and remove its folder. Idempotent."""
-        await asyncio.to_thread(self.join, GONE_S)
+        await asyncio.get_running_loop().run_in_executor(_ENDINGS, self.join, GONE_S)
 
     def join(self, seconds: float) -> None:
         """The same, without a loop, for so long at most."""

@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -69,6 +71,21 @@ async def test_a_copy_is_known_by_host_device_and_incarnation_and_told_of_when_i
         heard.process.end()
         await heard.process.close()
     assert (first.ends, second.ends) == ([""], [])
+
+
+async def test_the_end_of_a_process_is_waited_for_though_others_take_all_threads():
+    release = threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    waiting = loop.run_in_executor(None, release.wait)
+    heard = Heard(LocalLauncher(), Program(HERE, FromWorker, 3, is_warm=True))
+    heard.process.end()
+    try:
+        async with asyncio.timeout(60):
+            await heard.process.close()
+    finally:
+        release.set()
+        await waiting
 
 
 async def test_what_is_no_message_is_told_as_its_end():
