@@ -18,14 +18,14 @@ from service.bodies import RIGHT, BoundedRoute
 from service.composition import Composition
 from service.documents.forms import SCHEMA
 from service.documents.problems import RETRY_AFTER_S, Code, Detail, Problem
-from service.errors import ServiceError
+from service.errors import ServiceError, StoreError
 from service.idempotency import PARAMETER, REFUSALS
 from service.idempotency_store import IdempotencyStore
 from service.openai_api import Endpoint, openai_app
 from service.operation_routes import operation_routes
 from service.promise_routes import promise_routes
 from service.refusals import CODES
-from service.repeatable import SECRET, Repeats
+from service.repeatable import SECRET, UNKNOWN, Repeats
 from service.routes import routes
 from service.served import ServedOperator
 from validator.schema import domain_schema
@@ -146,7 +146,9 @@ def create_app(parts: Composition) -> FastAPI:
 
 def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(ServiceError)
-    async def refused(_: Request, error: ServiceError) -> Response:
+    async def refused(request: Request, error: ServiceError) -> Response:
+        if isinstance(error, StoreError) and error.is_unknown:
+            request.scope["state"][UNKNOWN] = True
         return _send(error.problem)
 
     @app.exception_handler(RuntimeFault)

@@ -3,20 +3,35 @@
 Opened by its URL, brought to the tables of this version, its errors in words.
 """
 
-from contextlib import ExitStack
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, PoolProxiedConnection, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from service.errors import StoreError
 from service.tables import JournalRow
+
+if TYPE_CHECKING:
+    import sqlite3  # psycopg's are alike
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SQLITE = "sqlite"
 POSTGRESQL = "postgresql"
@@ -29,8 +44,23 @@ REMEDY = {
 
 ELSEWHERE = "name a folder you may write with --data-dir, or a database with INTENTCTL_DATABASE_URL"
 
+STALLED_REMEDY = {
+    SQLITE: "see whether another program holds its file, and whether the disk answers",
+    POSTGRESQL: "see what its server waits for (pg_stat_activity), and whether its disk and its standby answer",
+}
+"""Kind of database to what to do when it does not answer."""
+
+LATE_S = 5.0
+"""How long anybody waits for one call of the database."""
+MOST_TURNS = 8
+"""Transactions beside each other: as many threads wait for the database, and it has as many connections."""
+LOCK_MS = 86_400_000
+"""How long the thread of a late call waits on for a lock of SQLite."""
+SERVER_ENDS = "SET statement_timeout = '4s'; SET lock_timeout = '3s'"
+"""What a PostgreSQL server ends by itself, before it is late. It has no such limit for a commit."""
+
 BOUNDED = {
-    "connect_timeout": "5",
+    "connect_timeout": "4",
     "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "3",
@@ -40,7 +70,10 @@ BOUNDED = {
 
 LOCKED = {
     SQLITE: ("BEGIN IMMEDIATE",),  # its driver begins no transaction before a change of tables
-    POSTGRESQL: ("SET LOCAL lock_timeout = '60s'", "SELECT pg_advisory_xact_lock(8642)"),
+    POSTGRESQL: (
+        "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'",
+        "SELECT pg_advisory_xact_lock(8642)",
+    ),
 }
 """Kind of database to what makes a transaction one in which nobody else migrates."""
 
@@ -95,9 +128,172 @@ def migrate(engine: Engine) -> None:
         command.upgrade(config, "head")
 
 
-def in_words(engine: Engine, error: SQLAlchemyError) -> StoreError:
-    """What a failed transaction is to the rest of the service."""
-    return StoreError(f"the store cannot be used: {_reason(error)}; {REMEDY[engine.dialect.name]}")
+class DatabaseCalls:
+    """Makes each call of an engine in a thread: nobody waits for one longer than ``LATE_S``.
+
+    A late call keeps its thread until it returns; until then the database stalls, and no transaction begins.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """All calls of the engine are made here from now on."""
+        self._engine = engine
+        self._turns = threading.BoundedSemaphore(MOST_TURNS)
+        self._waiting = SimpleQueue[Callable[[], None] | None]()
+        self._idle = threading.Semaphore(0)
+        self._late = dict[object, object]()
+        """Calls that have not returned in time, and their connections."""
+        self._late_since_s = 0.0
+        self._noting = threading.Lock()
+        self._is_closed = False
+        self.on_return = list[Callable[[], object]]()
+        """Called, in any thread, when the last late call has returned: what it was to write may be written."""
+        _wait_for_locks(engine)
+        event.listen(engine, "handle_error", _let_go)
+        made_here: dict[str, Callable[..., None]] = {
+            "do_execute": self._execute,
+            "do_executemany": self._execute,
+            "do_execute_no_params": self._execute,
+            "do_commit": self._end,
+            "do_rollback": self._end,
+            "do_close": self._close,
+            "do_terminate": self._close,
+        }
+        for name, call in made_here.items():
+            setattr(engine.dialect, name, partial(call, getattr(engine.dialect, name)))
+        connect = partial(self._do, engine.raw_connection, lambda future: future.result().invalidate())
+        engine.raw_connection = connect  # type: ignore[method-assign]
+
+    @property
+    def stalled_s(self) -> float | None:
+        """For how long the database has not answered; None: it answers."""
+        return time.monotonic() - self._late_since_s if self._late else None
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The right to one of the transactions beside each other.
+
+        Raises:
+            StoreError: the database stalls.
+        """
+        self._refuse()
+        with self._turns:  # given back in time: no call of another takes longer
+            self._refuse()
+            yield
+
+    def in_words(self, error: SQLAlchemyError | TimeoutError, *, was_whole: bool) -> StoreError:
+        """What a failed transaction is to the rest of the service; ``was_whole``: its commit had begun.
+
+        What became of a commit without an answer, nobody knows.
+        """
+        is_late = isinstance(error, TimeoutError)
+        is_unknown = was_whole and (is_late or (isinstance(error, DBAPIError) and error.connection_invalidated))
+        if is_late:
+            return self._unusable(f"it did not answer within {LATE_S:g} s", is_unknown=is_unknown)
+        return _unusable(_reason(error), REMEDY[self._engine.dialect.name], is_unknown=is_unknown)
+
+    def close(self) -> None:
+        """Give back the connections and the threads, but those of late calls."""
+        with suppress(TimeoutError):
+            self._do(self._engine.dispose, lambda _: None)
+        self._is_closed = True
+        self.on_return.clear()
+        self._waiting.put(None)
+
+    def _refuse(self) -> None:
+        if self._is_closed:
+            raise self._unusable("the service is stopping")
+        if (stalled_s := self.stalled_s) is not None:
+            raise self._unusable(f"it has not answered for {stalled_s:.0f} s, and nothing is asked of it until it does")
+
+    def _unusable(self, reason: str, *, is_unknown: bool = False) -> StoreError:
+        return _unusable(reason, STALLED_REMEDY[self._engine.dialect.name], is_unknown=is_unknown)
+
+    def _execute(self, execute: Callable[..., None], cursor: "sqlite3.Cursor", *arguments: object) -> None:
+        connection = cursor.connection
+        self._do(partial(execute, cursor, *arguments), lambda _: _drop(connection), connection)
+
+    def _end(self, end: Callable[[object], None], connection: PoolProxiedConnection) -> None:
+        own = connection.dbapi_connection
+        assert own is not None, "what is ended was begun"
+        self._do(partial(end, own), lambda _: _drop(own), own)
+
+    def _close(self, close: Callable[[object], None], connection: object) -> None:
+        if not any(connection is late for late in [*self._late.values()]):  # closing would wait, too
+            close(connection)
+
+    def _do(self, call: Callable[[], T], give_back: Callable[[Future[T]], object], connection: object = None) -> T:
+        """What a call returns; of one that is late, what it took is given back once it has returned.
+
+        Raises:
+            TimeoutError: it is late.
+        """
+        future = Future[T]()
+        if not self._idle.acquire(blocking=False):
+            # the end of the process does not wait for a daemon, which may wait for ever
+            threading.Thread(target=self._serve, name="database", daemon=True).start()
+        self._waiting.put(partial(_answer, future, call))
+        try:
+            return future.result(LATE_S)
+        except TimeoutError:
+            self._note(future, connection)
+            future.add_done_callback(partial(self._returned, give_back))
+            raise
+
+    def _serve(self) -> None:
+        while (call := self._waiting.get()) is not None:
+            call()
+            del call  # or its cursor would live on
+            self._idle.release()
+        self._waiting.put(None)  # for the next thread
+
+    def _note(self, future: object, connection: object) -> None:
+        with self._noting:
+            if not self._late:
+                self._late_since_s = time.monotonic() - LATE_S
+                words = "the store stalls: it did not answer within %g s; what needs it is refused; %s"
+                log.warning(words, LATE_S, STALLED_REMEDY[self._engine.dialect.name])
+            self._late[future] = connection
+
+    def _returned(self, give_back: Callable[[Future[T]], object], future: Future[T]) -> None:
+        with suppress(Exception):
+            give_back(future)
+        with self._noting:
+            stalled_s = self.stalled_s
+            del self._late[future]
+        if not self._late:
+            log.info("the store stalls no more: its calls have returned after %.0f s", stalled_s)
+            for call in self.on_return:
+                with suppress(StoreError):  # it stalls again, and this is called again
+                    call()
+
+
+def _answer(future: Future[T], call: Callable[[], T]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        future.set_exception(error)
+
+
+def _let_go(context: ExceptionContext) -> None:
+    """Have SQLAlchemy drop the connection of a late call, and say nothing more to it."""
+    if isinstance(context.original_exception, TimeoutError):
+        context.is_disconnect = True
+        context.invalidate_pool_on_disconnect = False
+
+
+def _drop(connection: "sqlite3.Connection | DBAPIConnection") -> None:
+    """Close a connection, whose locks SQLite would keep as long as somebody knows a cursor of it."""
+    try:
+        connection.rollback()
+    finally:
+        connection.close()
+
+
+def _unusable(reason: str, remedy: str, *, is_unknown: bool) -> StoreError:
+    unknown = (
+        "; what was to be written may be written all the same: look before you send it again" if is_unknown else ""
+    )
+    return StoreError(f"the store cannot be used: {reason}{unknown}; {remedy}", is_unknown=is_unknown)
 
 
 def _place(folder: Path, url: str | None) -> URL:
@@ -140,8 +336,7 @@ def _with_password(where: URL, password: str) -> URL:
 
 def _engine(where: URL) -> Engine:
     engine = create_engine(where, pool_pre_ping=True)
-    if engine.dialect.name == SQLITE:
-        event.listen(engine, "connect", _tune_sqlite)
+    event.listen(engine, "connect", _tune_sqlite if engine.dialect.name == SQLITE else _tune_postgresql)
     return engine
 
 
@@ -152,6 +347,21 @@ def _tune_sqlite(connection: DBAPIConnection, _: object) -> None:
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _tune_postgresql(connection: DBAPIConnection, _: object) -> None:
+    connection.cursor().execute(SERVER_ENDS)
+    connection.commit()
+
+
+def _wait_for_locks(engine: Engine) -> None:
+    """Have SQLite wait for a lock instead of failing: its call is late, and over once the lock is free."""
+    if engine.dialect.name != SQLITE:
+        return
+    patience = f"PRAGMA busy_timeout={LOCK_MS}"
+    event.listen(engine, "connect", lambda connection, _: connection.execute(patience))
+    with engine.connect() as connection:  # that the pool has already
+        connection.exec_driver_sql(patience)
 
 
 def _refuse_newer(connection: Connection, has: set[str], known: ScriptDirectory) -> None:

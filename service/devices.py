@@ -64,24 +64,30 @@ class Devices:
             return
         self._note(device, Out(why, RECOVERY.name, time.time()))
         log.warning("device %d is out: %s; take it in again with `intentctl devices in %d`", device, why, device)
-        self._write_beside(device)
+        self._write_beside(device, RECOVERY)
 
     def back(self, device: int) -> None:
         """Let a device be used again, unless a person took it out. Returns at once, as above."""
         if device not in self.all or self.all[device].by != RECOVERY.name:
             return
         self._note(device, None)
-        self._write_beside(device)
+        self._write_beside(device, RECOVERY)
 
     def change(self, device: int, why: str | None, who: Caller) -> None:
         """Take a device out, or in again (``why`` is None), for a person: it is so once it is written. Blocks.
 
         Raises:
-            StoreError: it cannot be written; nothing was changed.
+            StoreError: it cannot be written; nothing was changed, or nobody knows: then it is, and it is written again.
         """
         out = None if why is None else Out(why, who.name, time.time())
         with self._writing:
-            self._write(device, out, who)
+            try:
+                self._write(device, out, who)
+            except StoreError as error:
+                if error.is_unknown:
+                    self._note(device, out)
+                    self._write_beside(device, who)
+                raise
             self._note(device, out)
 
     def close(self) -> None:
@@ -94,15 +100,15 @@ class Devices:
             self.all = others if out is None else others | {device: out}
         self.on_change(device)
 
-    def _write_beside(self, device: int) -> None:
-        threading.Thread(target=self._keep, args=(device,), name=f"device {device}", daemon=True).start()
+    def _write_beside(self, device: int, who: Caller) -> None:
+        threading.Thread(target=self._keep, args=(device, who), name=f"device {device}", daemon=True).start()
 
-    def _keep(self, device: int) -> None:
+    def _keep(self, device: int, who: Caller) -> None:
         """Write what is so of a device by then, until the store takes it."""
         while not self._closed.is_set():
             try:
                 with self._writing:
-                    self._write(device, self.all.get(device), RECOVERY)
+                    self._write(device, self.all.get(device), who)
             except StoreError as error:
                 log.warning("a restart will not know of device %d; it is tried again: %s", device, error)
                 self._closed.wait(AGAIN_S)

@@ -73,8 +73,10 @@ class DeploymentError(ServiceError):
 class StoreError(ServiceError):
     """The database cannot be opened or written."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, is_unknown: bool = False) -> None:
+        """``is_unknown``: what was to be written may be written all the same."""
         super().__init__(Code.STORE, message)
+        self.is_unknown = is_unknown
 
 
 class StartError(ServiceError):

@@ -65,7 +65,7 @@ class EventBus:
         Raises:
             StoreError: it cannot be read.
         """
-        self._newest = await asyncio.to_thread(self._store.newest_event)
+        self._newest = await self._store.beside(self._store.newest_event)
         self._keeper = asyncio.create_task(supervised("events", self._keep))
         return self
 
@@ -122,7 +122,7 @@ class EventBus:
                     await asyncio.wait_for(news.wait(), LOOK_S)
 
     async def _kept_after(self, number: int) -> AsyncIterator[Event]:
-        while events := await asyncio.to_thread(self._store.events, number, AT_A_TIME):
+        while events := await self._store.beside(self._store.events, number, AT_A_TIME):
             for event in events:
                 yield event
             number = events[-1].id or number
@@ -138,7 +138,7 @@ class EventBus:
                 while True:
                     batch.append(self._untold.get_nowait())
             self._is_keeping = None not in batch
-            for event in await asyncio.to_thread(self._numbered, [item for item in batch if item is not None]):
+            for event in await self._store.beside(self._numbered, [item for item in batch if item is not None]):
                 self._newest = event.id or self._newest
                 self._ring.append(_Delivered(event, self._newest))
                 self._num_told += 1

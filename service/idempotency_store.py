@@ -6,7 +6,7 @@ A row before acting, its answer afterwards.
 import time
 from dataclasses import asdict
 
-from sqlalchemy import ColumnElement, delete, update
+from sqlalchemy import ColumnElement, Delete, delete, update
 from sqlalchemy.exc import IntegrityError
 
 from service.errors import StoreError
@@ -19,12 +19,14 @@ class IdempotencyStore:
     """Answers for a day. Its methods block and may raise ``StoreError``."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
 
-    def reserve(self, request: KeyedRequest, now_s: float | None = None) -> StoredResponse | None:
+    def reserve(
+        self, request: KeyedRequest, now_s: float | None = None, *, is_unused: bool = False
+    ) -> StoredResponse | None:
         """Take the key of a request that is about to be acted on; None: it is taken.
 
-        Otherwise what was answered before.
+        Otherwise what was answered before. ``is_unused``: where it was taken before, nothing was done.
 
         Raises:
             RefusedError: it is another request's key, or that of one whose outcome nobody knows.
@@ -34,8 +36,10 @@ class IdempotencyStore:
         old = delete(AnswerRow).where(AnswerRow.created_s < moment_s - KEPT_S)
         row = AnswerRow(owner=request.owner, key=request.key, digest=request.digest, created_s=moment_s)
         try:
-            with self._store.transaction() as session:
+            with self.store.transaction() as session:
                 session.execute(old)
+                if is_unused:
+                    session.execute(_forgetting(request))
                 session.add(row)
         except StoreError as error:
             if isinstance(error.__cause__, IntegrityError):
@@ -46,16 +50,16 @@ class IdempotencyStore:
     def keep(self, request: KeyedRequest, answer: StoredResponse) -> None:
         """Keep what a request was answered, if its key was taken for it."""
         waiting = update(AnswerRow).where(*_place(request), AnswerRow.status.is_(None))
-        with self._store.transaction() as session:
+        with self.store.transaction() as session:
             session.execute(waiting.values(**asdict(answer)))
 
     def free(self, request: KeyedRequest) -> None:
         """Forget that a request began: nothing was done, and it may be sent again."""
-        with self._store.transaction() as session:
-            session.execute(delete(AnswerRow).where(*_place(request), AnswerRow.status.is_(None)))
+        with self.store.transaction() as session:
+            session.execute(_forgetting(request))
 
     def _answered(self, request: KeyedRequest) -> StoredResponse | None:
-        with self._store.transaction() as session:
+        with self.store.transaction() as session:
             row = session.get(AnswerRow, (request.owner, request.key))
             if row is None:  # another service freed it just now
                 raise in_use(request)
@@ -64,6 +68,10 @@ class IdempotencyStore:
             if row.status is None:
                 raise outcome_unknown(request)
             return StoredResponse(row.status, row.content_type, row.location, row.body or b"")
+
+
+def _forgetting(request: KeyedRequest) -> Delete:
+    return delete(AnswerRow).where(*_place(request), AnswerRow.status.is_(None))
 
 
 def _place(request: KeyedRequest) -> tuple[ColumnElement[bool], ...]:

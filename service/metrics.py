@@ -58,6 +58,8 @@ class ServiceMetrics(Collector):
         )
         for reason in get_args(TurnedAway):
             self._family.labels(reason)
+        about = "1 while the database does not answer, and what needs it is refused"
+        self.store_stalled = Gauge("intentctl_store_stalled", about, registry=self._registry)
         self.on_failure: list[Callable[[], None]] = []
         """Called for each client that was refused with a 5xx."""
 

@@ -3,7 +3,6 @@
 Acted on once, answered the same (docs/decisions/0031).
 """
 
-import asyncio
 import logging
 from typing import cast
 
@@ -29,6 +28,8 @@ from service.refusals import Headers, Message, Receive, Send
 
 log = logging.getLogger(__name__)
 
+UNKNOWN = "outcome_unknown"
+"""Under this name the state of a request says that nobody knows whether it was done: its key stays taken."""
 SECRET = "x-secret-answer"  # noqa: S105 - a name
 """Under this name a route says in the OpenAPI document that its answer holds a secret."""
 
@@ -44,18 +45,39 @@ class Repeats:
     def __init__(self, answers: IdempotencyStore) -> None:
         self.answers = answers
         self.under_way = UnderWay()
+        self._unused = set[KeyedRequest]()
+        """Those that were not acted on, though their keys may be taken in the store: it answered too late."""
+
+    async def begin(self, request: KeyedRequest) -> StoredResponse | None:
+        """Take a request's key, or what it was answered before.
+
+        Raises:
+            RefusedError, StoreError: as ``IdempotencyStore.reserve``.
+        """
+        try:
+            kept = await self.answers.store.beside(self.answers.reserve, request, is_unused=request in self._unused)
+        except StoreError as error:
+            if not error.is_unknown:
+                raise
+            self._unused.add(request)
+            message = (
+                f"the store cannot be used: it did not answer in time; nothing was done: send the same {HEADER} again"
+            )
+            raise StoreError(message) from error
+        self._unused.discard(request)
+        return kept
 
     async def conclude(self, request: KeyedRequest, answer: StoredResponse) -> None:
         """Keep an answer, or free its key.
 
         What was done is done: it is told to the client even if it cannot be kept.
         """
+        beside = self.answers.store.beside
         try:
-            if answer.frees:
-                await asyncio.to_thread(self.answers.free, request)
-            else:
-                await asyncio.to_thread(self.answers.keep, request, answer)
+            await (beside(self.answers.free, request) if answer.frees else beside(self.answers.keep, request, answer))
         except StoreError as error:
+            if answer.frees:
+                self._unused.add(request)
             log.warning("the answer %d to %s %r is not kept: %s", answer.status, HEADER, request.key, error)
 
 
@@ -78,9 +100,9 @@ class RepeatableRoute(BoundedRoute):
         keyed = KeyedRequest(caller.key or caller.name, key, await _digest(request))
         repeats: Repeats = request.app.state.repeats
         with repeats.under_way.claim(keyed):
-            kept = await asyncio.to_thread(repeats.answers.reserve, keyed)
+            kept = await repeats.begin(keyed)
             held = None if kept else await self._acted(scope, await request.body(), receive)
-            if held:
+            if held and not cast("Message", scope["state"]).get(UNKNOWN):
                 await repeats.conclude(keyed, _answer(held))
         if kept:
             await _again(kept, caller.request_id)(scope, receive, send)

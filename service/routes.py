@@ -460,7 +460,7 @@ async def health() -> docs.Health:
 @routes.get("/readyz", tags=["state"], responses=refusals(docs.Code.ENGINE_LOST, docs.Code.STOPPING))
 async def readiness(parts: Parts) -> docs.Readiness:
     """Each model's state; a problem (503) if none of them can serve, or the service is stopping."""
-    return ready(parts.servings)
+    return ready(parts.servings, parts.store)
 
 
 @routes.get("/metrics", response_class=Response, **call("state", Right.METRICS))
@@ -470,6 +470,7 @@ async def metrics(parts: Parts) -> Response:
     The service's metrics, of itself and for each model, then those of the engines themselves.
     """
     texts = await asyncio.gather(*(serving.exposition() for serving in parts.servings.values()))
+    parts.metrics.store_stalled.set(parts.store.calls.stalled_s is not None)
     return Response(merged([parts.metrics.render(), *chain(*texts)]), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from statistics import median
 
 from pydantic import JsonValue
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 
 STATS_S = 2.0
 """How long metrics wait for an engine."""
+AGAIN_S = 2.0
+"""Between two tries to write what the store did not take."""
 
 
 class StoreJournal:
@@ -65,10 +69,10 @@ class StoreJournal:
         """
         try:
             if phase is not Phase.COMMITTED:
-                await asyncio.to_thread(self._store.append_journal, switch_id, phase.value, detail)
+                await self._store.beside(self._store.append_journal, switch_id, phase.value, detail)
                 return
             runs = str(self._engine.topology)
-            self.generation = await asyncio.to_thread(
+            self.generation = await self._store.beside(
                 self._store.commit, switch_id, (phase.value, detail), self._model, runs
             )
             self._recorded = runs
@@ -83,18 +87,18 @@ class StoreJournal:
             StoreError: it cannot be written.
         """
         runs = str(self._engine.topology)
-        self.generation = await asyncio.to_thread(keep)
+        self.generation = await self._store.beside(keep)
         self._recorded = runs
         self.origin = origin
 
     async def catch_up(self, switch_id: str) -> None:
-        """Write of a commit what could not be written when it was made."""
-        if str(self._engine.topology) == self._recorded:
-            return
-        try:
+        """Write of a commit what could not be written when it was made.
+
+        Raises:
+            JournalError: it still cannot be.
+        """
+        if str(self._engine.topology) != self._recorded:
             await self.write(switch_id, Phase.COMMITTED, "written after the switch")
-        except JournalError as error:
-            log.warning("a restart will not know what %s runs: %s", self._model, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,8 @@ class Serving:
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
         self._over = deque[docs.OperationDocument](maxlen=64)
+        self._owed = set[asyncio.Task[None]]()
+        """What is to be written as soon as the store takes it."""
 
     def situation(self) -> Situation:
         """What a plan starts from."""
@@ -185,12 +191,23 @@ class Serving:
             RefusedError: not allowed, applied before, stale, a finding nobody has seen, or another switch is under way.
         """
         async with self._applying:
-            self.operation = operation = await asyncio.to_thread(self._claim, plan, consent, acts)
+            operation_id = new_id("op")
+            try:
+                operation = await self._store.beside(self._claim, plan, operation_id, consent, acts)
+            except StoreError as error:
+                if (claimed := self.operation) is not None and claimed.id == operation_id:
+                    self.operation = None
+                    if error.is_unknown:  # kept or not, it ends: nothing is switched by what nobody knows to be applied
+                        ended = claimed.failed(docs.Code.SWITCH_ABORTED, f"nothing was switched: {error}")
+                        self._owe(partial(self._store.beside, self._end, ended, acts))
+                raise
             run = self._run(operation, plan.target.noun, acts)
             self._switch = asyncio.create_task(run, name=operation.id)
             return operation
 
-    def _claim(self, plan: docs.PlanDocument, consent: Callable[[], Consent], acts: Acts) -> docs.OperationDocument:
+    def _claim(
+        self, plan: docs.PlanDocument, operation_id: str, consent: Callable[[], Consent], acts: Acts
+    ) -> docs.OperationDocument:
         """Keep that a plan is applied, and by whom, unless something is against it by then.
 
         All of it is read in the one transaction, in which nobody else approves, rejects, revokes or promises.
@@ -200,7 +217,7 @@ class Serving:
             given = consent()
             self._refuse(plan, given)
             operation = docs.OperationDocument.planned(
-                new_id("op"), plan, time.time(), applied_by=acts.caller.name, approved_by=given.by
+                operation_id, plan, time.time(), applied_by=acts.caller.name, approved_by=given.by
             )
             if not self._store.claim_plan(plan.id, operation):
                 message = f"{plan.id} was applied by another service just now; make a new plan"
@@ -213,6 +230,7 @@ class Serving:
                 "acknowledged": dict[str, JsonValue](sorted(given.acknowledged.items())),
             }
             acts.note("plan.apply", plan.id, before=before, after=after)
+            self.operation = operation  # only the commit can fail from here on
         return operation
 
     def _refuse(self, plan: docs.PlanDocument, consent: Consent) -> None:
@@ -246,7 +264,7 @@ class Serving:
         """
         lost = plan.now.text if plan.now else ""
         name = acts.caller.name
-        operation_id = new_id("op")
+        operation_id = plan.id.replace("plan", "op", 1)  # the same when it is tried again
         operation = docs.OperationDocument.planned(operation_id, plan, time.time(), applied_by=name, approved_by=name)
         report = CutoverReport(
             operation_id,
@@ -260,6 +278,8 @@ class Serving:
 
         def keep() -> int:
             after: docs.Json = {"topology": plan.target.text, "operation": operation_id, "why": why}
+            if (known := self._store.generation_of(operation_id)) is not None:
+                return known  # the try before was written, and its answer came too late
             with self._store.transaction():
                 self._store.save_plan(intent, plan, name)
                 self._store.claim_plan(plan.id, operation)
@@ -274,10 +294,11 @@ class Serving:
         self._events.publish("topology", self.state)
 
     def _end(self, operation: docs.OperationDocument, acts: Acts) -> None:
-        """Keep how an operation ended."""
+        """Keep how an operation ended, and that its plan was applied, if that is not kept."""
         after: docs.Json = {"outcome": operation.outcome, "topology": str(self.engine.topology)}
         with self._store.transaction():
-            self._store.save_operation(operation)
+            if not self._store.claim_plan(operation.plan_id, operation):
+                self._store.save_operation(operation)
             acts.note("switch.end", operation.id, after=after)
 
     async def cancel(self, operation_id: str, request: docs.CancelRequest, acts: Acts) -> docs.OperationDocument:
@@ -288,20 +309,26 @@ class Serving:
         Raises:
             RefusedError: it has ended, or its cut cannot be called back.
         """
-        async with self._applying:  # one that is beginning has begun then
-            operation = self.operation
-            if operation is None or operation.id != operation_id or operation.done:
-                raise await self._ended(operation_id)
-            if operation.cancelled_by is not None:
-                return operation
-            if not self._coordinator.give_up():
-                raise refusal(operation)
-            until_s = None if request.for_s is None else time.time() + request.for_s
-            fields = {"cancelled_by": acts.caller.name, "barred_until_s": until_s}
-            self.operation = cancelled = operation.model_copy(update=fields)
+        if self.operation is None or self.operation.id != operation_id:
+            async with self._applying:  # one that is beginning has begun then
+                pass
+        operation = self.operation
+        if operation is None or operation.id != operation_id or operation.done:
+            raise await self._ended(operation_id)
+        if operation.cancelled_by is not None:
+            return operation
+        if not self._coordinator.give_up():
+            raise refusal(operation)
+        until_s = None if request.for_s is None else time.time() + request.for_s
+        fields = {"cancelled_by": acts.caller.name, "barred_until_s": until_s}
+        self.operation = cancelled = operation.model_copy(update=fields)
         self._events.publish("operation", cancelled)
         before: docs.Json = {"phase": operation.phase.value}
-        await asyncio.to_thread(acts.note, "operation.cancel", operation_id, before=before)
+        try:
+            await self._store.beside(acts.note, "operation.cancel", operation_id, before=before)
+        except StoreError as error:
+            message = f"{operation_id} is being given up, but the audit cannot say by whom: {error}"
+            raise StoreError(message, is_unknown=True) from error
         return cancelled
 
     async def exposition(self) -> tuple[str, str]:
@@ -330,10 +357,13 @@ class Serving:
         if self._switch is not None:
             self._switch.cancel()
             await asyncio.gather(self._switch, return_exceptions=True)
+        for task in self._owed:
+            task.cancel()
+        await asyncio.gather(*self._owed, return_exceptions=True)
 
     async def _ended(self, operation_id: str) -> RefusedError:
         """Why an operation that is not under way cannot be cancelled."""
-        kept = await asyncio.to_thread(self._store.operation, operation_id)
+        kept = await self._store.beside(self._store.operation, operation_id)
         return refusal(kept) if kept else RefusedError(docs.Code.NOT_FOUND, f"no operation {operation_id}")
 
     async def _run(self, operation: docs.OperationDocument, target: Topology, acts: Acts) -> None:
@@ -368,12 +398,8 @@ class Serving:
             log.exception("operation %s", operation.id)
             operation = operation.failed(docs.Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log")
         try:
-            await asyncio.to_thread(self._end, operation, acts)
-        except StoreError as error:
-            log.warning(
-                "the end of operation %s is not kept; the next start reads it in the journal: %s",
-                operation.id,
-                error,
+            await self._keep(
+                f"the end of operation {operation.id}", partial(self._store.beside, self._end, operation, acts)
             )
         finally:
             self.operation = None
@@ -382,9 +408,28 @@ class Serving:
 
     async def _conclude(self, report: CutoverReport) -> None:
         self.metrics.switched(report)
-        await self._journal.catch_up(report.switch_id)
+        await self._keep(f"what {self.model.name} runs", partial(self._journal.catch_up, report.switch_id))
         if str(self.engine.topology) != report.source:
             self._events.publish("topology", self.state)
+
+    async def _keep(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
+        """Write something now, or as soon as the store takes it; a restart before that reads the journal."""
+        try:
+            await write()
+        except (StoreError, JournalError) as error:
+            log.warning("%s is not kept; it is tried again: %s", what, error)
+            self._owe(write)
+
+    def _owe(self, write: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.create_task(self._written(write))
+        self._owed.add(task)
+        task.add_done_callback(self._owed.discard)
+
+    async def _written(self, write: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(AGAIN_S)
+            with suppress(StoreError, JournalError):
+                return await write()
 
 
 def gaps_document(gaps: Gaps | None) -> docs.GapsDocument | None:
@@ -401,8 +446,8 @@ def gaps_document(gaps: Gaps | None) -> docs.GapsDocument | None:
     )
 
 
-def ready(servings: Mapping[str, Serving]) -> docs.Readiness:
-    """Each model's state. Answers at once.
+def ready(servings: Mapping[str, Serving], store: Store) -> docs.Readiness:
+    """Each model's state, and the store's, without which models serve. Answers at once.
 
     Raises:
         RefusedError: none can serve.
@@ -414,4 +459,4 @@ def ready(servings: Mapping[str, Serving]) -> docs.Readiness:
     if all(model.state is not EngineState.SERVING for model in models):
         states = ", ".join(f"{model.model} is {model.state}" for model in models)
         raise RefusedError(docs.Code.ENGINE_LOST, f"no model can serve: {states}; see the service's log")
-    return docs.Readiness(models=models)
+    return docs.Readiness(models=models, store="serving" if store.calls.stalled_s is None else "stalled")

@@ -2,14 +2,17 @@
 
 Intents, plans, operations, the switch journal and the topology generations.
 
-Every method blocks (a commit to disk) and may raise ``StoreError``; async callers go through a thread.
+Every method blocks, for some seconds at most, and may raise ``StoreError``; async callers use ``Store.beside``.
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Engine, Select, delete, false, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -17,7 +20,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from intent.document import from_document, to_document
 from intent.models import Intent
-from service.database import in_words, open_database
+from service.database import MOST_TURNS, DatabaseCalls, open_database
 from service.documents.forms import Document
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, VersionDocument
@@ -38,6 +41,9 @@ from service.tables import (
 
 Row = TypeVar("Row", IntentRow, PlanRow, OperationRow)
 AnyRow = TypeVar("AnyRow", IntentRow, PlanRow, OperationRow, ApprovalRow)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 KEPT_EVENTS = 10_000
 """The newest events, for those who ask what they missed."""
@@ -67,6 +73,8 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.calls = DatabaseCalls(engine)
+        self._threads = ThreadPoolExecutor(MOST_TURNS, thread_name_prefix="store")
 
     @classmethod
     def open(cls, folder: Path, url: str | None = None, password: str | None = None) -> Self:
@@ -79,7 +87,13 @@ class Store:
 
     def close(self) -> None:
         """Give back the connections."""
-        self._engine.dispose()
+        self._threads.shutdown(wait=False)
+        self.calls.close()
+
+    async def beside(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What some work with the store returns, done in a thread: few do, and nothing else uses them."""
+        done = partial(copy_context().run, partial(work, *arguments, **named))
+        return await asyncio.get_running_loop().run_in_executor(self._threads, done)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -89,19 +103,22 @@ class Store:
             StoreError: whatever the database raised; nothing was written.
         """
         outer = _JOINED.get()
+        is_whole = False
         try:
             if outer is not None:
                 yield outer
                 outer.flush()
                 return
-            with Session(self._engine) as session, session.begin():
+            with self.calls.turn(), Session(self._engine) as session, session.begin():
                 token = _JOINED.set(session)
                 try:
                     yield session
+                    session.flush()
+                    is_whole = True
                 finally:
                     _JOINED.reset(token)
-        except SQLAlchemyError as error:
-            raise in_words(self._engine, error) from error
+        except (SQLAlchemyError, TimeoutError) as error:
+            raise self.calls.in_words(error, was_whole=is_whole) from error
 
     def next_generation(self, model: str, topology: str) -> int:
         """Record that an engine started in a topology.

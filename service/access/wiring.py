@@ -92,7 +92,7 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
             audit.add(Caller("the service", Role.ADMIN), "key.create", key.prefix, after=fields)
     if made is not None:
         log.info("the key of an administrator is in %s", file)
-    doorbell = Doorbell(audit)
+    doorbell = Doorbell(store, audit)
     gate = KeyGate(keys.ring, deployment.auth, tuple(deployment.tenants), doorbell.rang)
     return AccessControl(store, keys, audit, approvals, gate, doorbell.end)
 
@@ -105,12 +105,13 @@ class Doorbell:
     Requests without any key are counted in the metrics alone: they cost nothing, and entries stay for good.
     """
 
-    def __init__(self, audit: "Audit", quiet_s: float = QUIET_S) -> None:
+    def __init__(self, store: "Store", audit: "Audit", quiet_s: float = QUIET_S) -> None:
+        self._store = store
         self._audit = audit
         self._quiet_s = quiet_s
         self._unwritten: dict[tuple[Wrong, str], int] = {}
         """How many there were since the last entry, of each kind that had one within the minute."""
-        self._writing = set[asyncio.Future[None]]()
+        self._writing = set[asyncio.Task[None]]()
 
     def rang(self, wrong: Wrong, origin: str) -> None:
         """A key was refused; called in the event loop, which waits for nothing."""
@@ -131,9 +132,9 @@ class Doorbell:
         self._unwritten[kind] = 0
         loop = asyncio.get_running_loop()
         loop.call_later(self._quiet_s, self._tell, kind)
-        future = loop.run_in_executor(None, self._write, kind, count)
-        self._writing.add(future)
-        future.add_done_callback(self._writing.discard)
+        task = loop.create_task(self._store.beside(self._write, kind, count))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
 
     def end(self) -> None:
         """Write what there was in the last minute. Blocks."""

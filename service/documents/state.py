@@ -180,6 +180,9 @@ class Readiness(Document):
     """What the service can serve."""
 
     models: tuple[ModelReadiness, ...]
+    store: Literal["serving", "stalled"] = Field(
+        default="serving", description="A stalled database does not answer: what needs it is refused, models serve."
+    )
 
 
 Happened = (

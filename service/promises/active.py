@@ -32,6 +32,7 @@ class Active:
         self.version = 0
         """Rises with every change of what is promised."""
         self.refresh()
+        store.calls.on_return.append(self._reread)
 
     def refresh(self) -> None:
         """Read again what is active, and how the controller stands."""
@@ -47,6 +48,10 @@ class Active:
     def kept_control(self) -> Control:
         """How the controller stands by the book. Blocks."""
         return self.book.control(self._deployment.mode)
+
+    def _reread(self) -> None:
+        with self.changing:
+            self.refresh()
 
     def controlled(self, request: ControlRequest, who: str) -> Control:
         """How the controller is to stand; going on ends overrides, refusals and pins.

@@ -114,7 +114,7 @@ class ControlLoop:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._remember)
+        await self._parts.store.beside(self._remember)
         self._task = asyncio.create_task(self._run(), name=f"promises of {self._parts.model}")
         return self
 
@@ -123,7 +123,7 @@ class ControlLoop:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         with contextlib.suppress(StoreError):
-            await asyncio.to_thread(self.book)
+            await self._parts.store.beside(self.book)
 
     def _publish(self, kind: docs.Kind, happened: docs.Happened) -> None:
         """Tell of something from whatever thread."""
@@ -139,7 +139,8 @@ class ControlLoop:
                 try:
                     await self._tick()
                 except (ServiceError, RuntimeFault) as error:
-                    log.warning("the promises of %s are not looked at: %s", self._parts.model, error)
+                    if self._parts.store.calls.stalled_s is None:  # the store says so once
+                        log.warning("the promises of %s are not looked at: %s", self._parts.model, error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._waked.wait(), self._rules.tick_s)
             self._waked.clear()
@@ -236,7 +237,7 @@ class ControlLoop:
             seconds=seconds,
             tenants=tenant_loads(seen),
         )
-        await asyncio.to_thread(self._parts.active.book.keep_load, kept)
+        await self._parts.store.beside(self._parts.active.book.keep_load, kept)
         self._load_s = now_s
 
     def book(self) -> None:
@@ -278,7 +279,7 @@ class ControlLoop:
         """Take note of switches that ended since the last look, whoever made them."""
         self._endings += self._parts.serving.take_ended()
         while self._endings:  # one that cannot be written is taken up again at the next look
-            await asyncio.to_thread(self._take, self._endings[0])
+            await self._parts.store.beside(self._take, self._endings[0])
             self._endings.popleft()
 
     def _take(self, operation: docs.OperationDocument) -> None:

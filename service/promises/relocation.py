@@ -149,7 +149,7 @@ class Relocation:
         seen = self._watch.seconds(self._left.deployment.rules.lookback_s, serving.router.waits_s)
         engine = replace(serving.engine.capabilities, out=frozenset(out))
         try:
-            barred = await asyncio.to_thread(self._barred)
+            barred = await self._acts.access.store.beside(self._barred)
             found = await asyncio.to_thread(self._left.best, engine, measured(seen))
         except Exception as error:  # the engine is tried again, whatever is wrong here
             log.exception("where %s may go", self._left.model)
@@ -207,7 +207,7 @@ class Relocation:
         words = f"Run {self._left.model} as {lost} again, where it was lost."
         intent, made = await asyncio.to_thread(self._named, lost, words, serving.engine.topology)
         plan = docs.PlanDocument.model_validate(made).sealed()
-        await asyncio.to_thread(serving.keep_plan, intent, plan, self._acts)
+        await self._acts.access.store.beside(serving.keep_plan, intent, plan, self._acts)
         seen = {docs.Code.OUTSIDE_WINDOW.value: RECOVERY.name}
         await serving.apply(plan, lambda: Consent(RECOVERY.name, seen), self._acts)
         await serving.settled()

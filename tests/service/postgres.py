@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -55,6 +56,20 @@ class PostgresServer:
         """End it as a crash would; nothing where it does not run."""
         if (self._data / "postmaster.pid").exists():
             self._run("pg_ctl", "stop", "--wait", "--pgdata", self._data, "--mode", "immediate")
+
+    def stop_commits(self, is_so: bool = True) -> None:
+        """Have every commit wait for a standby that is not there, or for none."""
+        name = "gone" if is_so else ""
+        with psycopg.connect(host=str(self._folder), user="postgres", autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'".encode())
+            connection.execute("SELECT pg_reload_conf()")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to each process of the server, as SIGSTOP, which has them answer nothing."""
+        first = (self._data / "postmaster.pid").read_text().split()[0]
+        others = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        for process in (first, *others):
+            os.kill(int(process), number)
 
     def new_database(self) -> str:
         """The URL of an empty database."""

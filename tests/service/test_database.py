@@ -1,16 +1,21 @@
 import sqlite3
 import sys
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
+from service import database as databases
 from service.access.audit import Audit
 from service.database import open_database
 from service.errors import StoreError
 from service.store import Store
 from tests.rows import rows
 from tests.service.examples import intent, operation, plan
+from tests.service.scripted import open_store
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
@@ -174,3 +179,130 @@ def test_a_password_from_elsewhere_needs_no_escapes_and_goes_before_one_in_the_u
     with engine.connect() as connection:
         assert connection.connection.driver_connection.info.password == "p@ss/word:?%41"
     engine.dispose()
+
+
+# --- a database that does not answer ---
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is late is late soon, until it has ``returned``."""
+    monkeypatch.setattr(databases, "LATE_S", 0.1)
+
+
+@pytest.fixture
+def file_store(tmp_path) -> Iterator[Store]:
+    """One on SQLite, whichever database the others are on."""
+    with closing(open_store(tmp_path)) as store:
+        yield store
+
+
+@pytest.fixture
+def lock(impatient: None, file_store: Store) -> Iterator[sqlite3.Connection]:
+    """Another program that holds the file."""
+    with closing(sqlite3.connect(file_store._engine.url.database, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield other
+
+
+class Gate:
+    """Commits that return once it is open; the database has made them, or makes them then."""
+
+    def __init__(self, engine: Engine, *, is_before: bool = False) -> None:
+        self.opened = threading.Event()
+        self.is_shut = False
+        self._commit = engine.dialect.do_commit
+        self._is_before = is_before
+        engine.dialect.do_commit = self._committed
+
+    def _committed(self, connection: object) -> None:
+        if self._is_before and self.is_shut:
+            self.opened.wait()
+        self._commit(connection)
+        if self.is_shut:
+            self.opened.wait()
+
+
+def returned(store: Store) -> None:
+    """Wait until no call is late; what comes then may take its time."""
+    databases.LATE_S = 60.0
+    while store.calls.stalled_s is not None:
+        threading.Event().wait(0.01)
+
+
+def test_a_call_that_hangs_is_refused_and_the_others_at_once_until_it_returns(lock, file_store, caplog):
+    with pytest.raises(StoreError, match=r"did not answer within .* another program holds its file") as refused:
+        file_store.append_journal("op-1", "planned", "")
+    assert not refused.value.is_unknown
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"has not answered for .* nothing is asked of it"):
+            file_store.plan("plan-1")
+    assert file_store.calls.stalled_s is not None
+    lock.execute("COMMIT")
+    returned(file_store)
+
+    assert file_store.journal("op-1") == [], "what was refused is not written later"
+    file_store.append_journal("op-1", "planned", "")
+    assert len(file_store.journal("op-1")) == 1
+    assert caplog.text.count("the store stalls: ") == 1
+
+
+def test_no_more_calls_hang_than_may_be_beside_each_other(lock, file_store, monkeypatch):
+    monkeypatch.setattr(databases, "LATE_S", 2.0)  # all begin before the first is late
+    with ThreadPoolExecutor(24) as callers:
+        asked = [callers.submit(file_store.append_journal, "op-1", "planned", "") for _ in range(24)]
+        assert {type(call.exception()) for call in asked} == {StoreError}
+    assert len(file_store.calls._late) <= databases.MOST_TURNS
+    lock.execute("COMMIT")
+    returned(file_store)
+    assert file_store.journal("op-1") == []
+
+
+@rows("is_before", [False, True])
+def test_of_a_commit_that_answers_too_late_nobody_says_that_nothing_was_written(tmp_path, impatient, is_before):
+    engine = open_database(tmp_path / str(is_before))
+    gate = Gate(engine, is_before=is_before)
+    with closing(Store(engine)) as store:
+        store.append_journal("op-0", "planned", "")
+        gate.is_shut = True
+        databases.LATE_S = 0.1
+        heard = []
+        store.calls.on_return.append(lambda: heard.append(len(store.journal("op-1"))))
+        with pytest.raises(StoreError, match="may be written all the same: look before you send it again") as refused:
+            store.append_journal("op-1", "planned", "")
+        assert refused.value.is_unknown
+        gate.is_shut = False
+        gate.opened.set()
+        returned(store)
+        store.append_journal("op-1", "warming", "")
+        assert [line.phase for line in store.journal("op-1")] == ["planned", "warming"]
+    assert heard == [1], "what mirrors the store looks again"
+
+
+def test_a_store_that_hangs_is_closed_all_the_same(lock, file_store):
+    with pytest.raises(StoreError):
+        file_store.append_journal("op-1", "planned", "")
+    file_store.close()
+    assert file_store.calls.stalled_s is not None
+
+
+async def test_who_waits_for_the_store_takes_no_thread_of_others(tmp_path):
+    with closing(Store.open(tmp_path)) as store:
+        assert (await store.beside(lambda: threading.current_thread().name)).startswith("store")
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_server_ends_a_wait_for_a_row_that_others_hold_and_nothing_stalls(tmp_path, postgres):
+    store = Store.open(tmp_path, postgres.new_database())
+    store.save_plan(intent(), plan())
+    with store._engine.connect() as other:
+        other.execute(text("SELECT * FROM plans FOR UPDATE"))
+        with pytest.raises(StoreError, match="lock timeout"):
+            store.claim_plan("plan-1", operation())
+        assert store.calls.stalled_s is None
+        with pytest.raises(StoreError, match="statement timeout"), store.transaction() as session:
+            session.execute(text("SELECT pg_sleep(60)"))
+        assert store.calls.stalled_s is None
+    assert store.claim_plan("plan-1", operation())
+    store.close()

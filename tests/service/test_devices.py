@@ -5,6 +5,8 @@ import threading
 import httpx
 import pytest
 
+from service.access.caller import Caller
+from service.access.rights import Role
 from service.devices import Devices
 from service.errors import StoreError
 from tests.rows import rows
@@ -92,10 +94,28 @@ def test_what_recovery_takes_out_is_so_at_once_and_written_when_the_store_can_be
     devices.close()
 
 
-def test_what_a_person_took_out_stays_out_whatever_comes_back(store):
-    from service.access.caller import Caller
-    from service.access.rights import Role
+def test_what_a_person_changes_is_so_where_nobody_knows_whether_it_was_written_and_is_written_again(store, monkeypatch):
+    devices, written = Devices(store), threading.Event()
+    write, late = devices._write, [StoreError("it may be written all the same", is_unknown=True)]
 
+    def wrote(*said):
+        if late:
+            raise late.pop()
+        write(*said)
+        written.set()
+
+    monkeypatch.setattr(devices, "_write", wrote)
+    with pytest.raises(StoreError, match="may be written"):
+        devices.change(1, "maintenance", Caller("ada", Role.APPROVER))
+    assert devices.why(1) == "maintenance"
+    assert written.wait(10)
+    with devices._writing:
+        assert Devices(store).all == devices.all
+    assert [entry.who for entry in devices._audit.page()] == ["ada"]
+    devices.close()
+
+
+def test_what_a_person_took_out_stays_out_whatever_comes_back(store):
     devices = Devices(store)
     devices.change(1, "maintenance", Caller("ada", Role.APPROVER))
     devices.out(1, "its host is lost")

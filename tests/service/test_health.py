@@ -12,7 +12,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_health_and_metrics_stand_when_the_engine_is_lost(http, service):
-    assert http.get("/readyz").json() == {"models": [{"model": "counting", "state": "serving", "shape": "PP2"}]}
+    models = [{"model": "counting", "state": "serving", "shape": "PP2"}]
+    assert http.get("/readyz").json() == {"models": models, "store": "serving"}
     assert 'intentctl_engine_serving{model_name="counting"} 1.0' in http.get("/metrics").text
 
     service.engine.state = EngineState.FAILED
@@ -22,6 +23,15 @@ def test_health_and_metrics_stand_when_the_engine_is_lost(http, service):
     assert answer.headers["Retry-After"] == "10"
     assert http.get("/healthz").json() == {"status": "ok"}
     assert 'intentctl_engine_serving{model_name="counting"} 0.0' in http.get("/metrics").text
+
+
+def test_a_stalled_store_is_told_by_health_and_metrics_and_takes_no_model_away(http, service, monkeypatch):
+    assert "intentctl_store_stalled 0.0" in http.get("/metrics").text
+    monkeypatch.setattr(type(service.parts.store.calls), "stalled_s", 12.0)
+
+    answer = http.get("/readyz")
+    assert (answer.status_code, answer.json()["store"]) == (200, "stalled")
+    assert "intentctl_store_stalled 1.0" in http.get("/metrics").text
 
 
 def test_health_answers_while_no_thread_is_free(http, service):

@@ -141,7 +141,7 @@ def test_of_several_services_on_a_database_one_may_act(tmp_path, database):
 
 
 def num_kept(answers: IdempotencyStore) -> int:
-    with answers._store.transaction() as session:  # there is no other use for a count
+    with answers.store.transaction() as session:  # there is no other use for a count
         return session.scalar(select(func.count()).select_from(AnswerRow)) or 0
 
 
@@ -323,6 +323,7 @@ def failing(error: Exception) -> Callable[..., object]:
 
 
 FULL = StoreError("the disk is full")
+LATE = StoreError("it may be written all the same", is_unknown=True)
 
 
 @rows(
@@ -335,16 +336,19 @@ FULL = StoreError("the disk is full")
         ((IdempotencyStore, "keep"), FULL, 201, 409, 1),
         # after a fault nobody knows, and nothing is done again
         ((ServedOperator, "keep"), KeyError("a bug"), 500, 409, 0),
+        # nor after a commit that was not answered, unless it was that of the key alone
+        ((Audit, "add"), LATE, 503, 409, 0),
+        ((IdempotencyStore, "reserve"), LATE, 503, 201, 0),
     ],
 )
 def test_what_fails_leaves_no_doubt_of_what_was_done(keyed, post, monkeypatch, broken, error, status, again, acts):
-    before, key = num_acts(keyed), broken[1] + str(status)
+    before, key = num_acts(keyed), f"{broken[1]} {id(error)}"
     with monkeypatch.context() as patch:
         patch.setattr(*broken, failing(error))
         told = post(key=key)
     assert told.status_code == status
     if status != 201:
-        refused(told, status, "store" if error is FULL else "internal")
+        refused(told, status, "store" if isinstance(error, StoreError) else "internal")
     assert num_acts(keyed) == before + acts
     second = post(key=key)
     if again == 201:
@@ -352,6 +356,29 @@ def test_what_fails_leaves_no_doubt_of_what_was_done(keyed, post, monkeypatch, b
     else:
         refused(second, 409, "outcome_unknown")
     assert num_acts(keyed) == before + (acts or again == 201)
+
+
+@rows("method", ["reserve", "free"])
+def test_a_key_that_is_taken_though_nothing_was_done_may_be_sent_again(keyed, post, monkeypatch, method):
+    """Its row was written, and the answer to that came too late; or it could not be freed."""
+    before, call = num_acts(keyed), getattr(IdempotencyStore, method)
+
+    def late(*arguments: object, **named: object) -> None:
+        if method == "reserve":
+            call(*arguments, **named)
+        raise LATE
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IdempotencyStore, method, late)
+        if method == "free":
+            patch.setattr(Audit, "add", failing(FULL))
+        told = post(key=method)
+    refused(told, 503, "store")
+    assert "nothing was done" in told.json()["detail"] or method == "free"
+    second = post(key=method)
+    assert second.status_code == 201, second.text
+    same(second, post(key=method))
+    assert num_acts(keyed) == before + 1
 
 
 def test_a_restart_knows_what_was_answered_and_what_was_not(tmp_path, monkeypatch):

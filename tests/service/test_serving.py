@@ -13,6 +13,7 @@ from service.errors import StoreError
 from service.restart import begin
 from tests.runtime.scripted import Script
 from tests.service.scripted import ScriptedService, served
+from tests.service.test_outage import all_written
 
 pytestmark = pytest.mark.slow
 
@@ -56,11 +57,25 @@ def test_a_store_that_takes_nothing_down_ends_no_service(http, service, monkeypa
     monkeypatch.setattr(store, "save_operation", failing(store.save_operation, times=1))
     operation = switched(service, http)
 
-    assert "a restart will not know what counting runs" in caplog.text
+    assert "what counting runs is not kept" in caplog.text
     assert f"the end of operation {operation} is not kept" in caplog.text
     state = http.get("/v1/topology").json()
     assert (state["topology"]["shape"], state["operation"]) == ("TP2", None)
     assert http.post("/v1/plans", json={"text": "run it with pp=2"}).status_code in {200, 201}
+
+
+def test_what_the_store_did_not_take_down_is_written_once_it_does(http, service, monkeypatch):
+    monkeypatch.setattr("service.serving.AGAIN_S", 0.0)
+    store = service.parts.store
+    monkeypatch.setattr(store, "commit", failing(store.commit, times=3))
+    monkeypatch.setattr(store, "save_operation", failing(store.save_operation, times=2))
+    operation = switched(service, http)
+    service.call(all_written(service))
+
+    assert http.get(f"/v1/operations/{operation}").json()["phase"] == "done"
+    assert begin(store, service.parts.deployment, service.parts.deployment.model()).topology.shape == "TP2"
+    ends = http.get("/v1/audit", params={"act": "switch.end"}).json()["entries"]
+    assert [end["subject"] for end in ends] == [operation]
 
 
 async def stopped(service: ScriptedService) -> None:

@@ -102,7 +102,7 @@ async def test_what_stands_by_serves_at_once_when_what_serves_is_lost(engine):
     engine.comeback = Heard()
     (second,) = await retired(engine, (1,))
     first = engine.active
-    engine.streams["r"] = TrackedRequest(GenerationRequest("r", (1,), SamplingParams(9), 0), first)
+    engine.streams["r"] = TrackedRequest(GenerationRequest("r", (1,), SamplingParams(9), 0), first, is_had=True)
     os.kill(first.pid, signal.SIGKILL)
     ((end,),) = [await engine._outputs.get()]
     assert (end.request_id, end.is_lost) == ("r", True)

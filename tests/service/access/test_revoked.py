@@ -181,10 +181,13 @@ class Noted:
     def add(self, _caller: object, _act: str, subject: str, *, after: dict[str, object]) -> None:
         self.counts.append((subject, str(after["origin"]), int(str(after["count"]))))
 
+    async def beside(self, work: Callable[..., None], *arguments: object) -> None:
+        await asyncio.to_thread(work, *arguments)
+
 
 async def test_wrong_keys_are_counted_to_the_end_and_those_without_a_key_leave_nothing():
     noted = Noted()
-    bell = Doorbell(noted, quiet_s=0.0)
+    bell = Doorbell(noted, noted, quiet_s=0.0)
     for _ in range(5):
         bell.rang(Wrong.UNKNOWN, "10.0.0.1")
         bell.rang(Wrong.MISSING, "10.0.0.1")
@@ -196,7 +199,7 @@ async def test_wrong_keys_are_counted_to_the_end_and_those_without_a_key_leave_n
 
 async def test_what_there_was_in_the_last_minute_is_written_when_the_service_ends():
     noted = Noted()
-    bell = Doorbell(noted)
+    bell = Doorbell(noted, noted)
     for number in range(100):
         bell.rang(Wrong.REVOKED, f"10.0.0.{number}")
         bell.rang(Wrong.UNKNOWN, "10.0.0.1")
