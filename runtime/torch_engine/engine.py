@@ -250,6 +250,7 @@ class TorchEngine(Revived):
             spare.end(EngineLostError("it is on another host"))
             return None
         spare.watch()
+        spare.vigil.begin()  # it has imported: whatever hangs it hangs for as long as what serves may
         return spare
 
     def _begin_spare(self, launcher: Launcher) -> None:

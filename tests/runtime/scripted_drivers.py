@@ -18,7 +18,7 @@ from runtime.process import messages as wire
 from runtime.process.channel import Ends, Hears, packed
 from runtime.process.launcher import Incarnation, Program
 from runtime.torch_engine import messages as torch_wire
-from runtime.torch_engine.engine import DRIVER_MODULE
+from runtime.torch_engine.engine import DRIVER_MODULE, SPARE_MODULE
 from runtime.vllm_engine import messages as vllm_wire
 from tests.runtime.torch_engine.ears import MODEL
 
@@ -289,7 +289,7 @@ class Launcher:
         self._world, self.host = world, host
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Driver:
-        assert program.module in {DRIVER_MODULE, "runtime.vllm_engine.driver.boot"}
+        assert program.module in {DRIVER_MODULE, SPARE_MODULE, "runtime.vllm_engine.driver.boot"}
         driver = Driver(self._world, self.host, on_message, on_end)
         self._world.drivers.append(driver)
         return driver

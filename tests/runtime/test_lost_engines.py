@@ -129,6 +129,8 @@ async def every_stream_goes_on(
     jsonschema.validate(json.loads(document), SCHEMA)
     counts = router.counts
     assert (counts.lost, counts.duplicates, counts.wrong_epoch) == (0, 0, 0)
+    stats = await engine.stats()
+    assert stats.running + stats.waiting <= router.num_streams
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,21 @@ async def test_a_spare_that_still_imports_is_not_waited_for(checkpoints, cluster
         assert engine._driver is not spare
 
 
+async def test_a_spare_that_hangs_is_given_up_as_soon_as_what_serves_is(checkpoints, cluster, monkeypatch):
+    monkeypatch.setattr("runtime.process.liveness.START_S", 3600.0)  # for imports, which it has behind it
+    settings = replace(SETTINGS, spare=True, stall_after_s=2.0, lost_after_s=3.0)
+    async with started(checkpoints["qwen3-tied"], "1x1", cluster, settings) as engine:
+        spare = engine._spare
+        while not spare.is_prepared:  # noqa: ASYNC110 - the process brings it about
+            await asyncio.sleep(0.01)
+        os.kill(spare.pid, signal.SIGSTOP)
+        os.kill(engine._driver.pid, signal.SIGKILL)
+        await reaches(engine, EngineState.RESTARTING)
+        await reaches(engine, EngineState.SERVING)
+        assert engine._driver is not spare
+        assert not is_alive(spare.pid)
+
+
 async def test_an_engine_that_cannot_start_anew_is_tried_again(checkpoints, cluster, tmp_path):
     folder = Path(shutil.copytree(checkpoints["qwen3-tied"], tmp_path / "copy"))
     async with started(folder, "1x1", cluster, SETTINGS) as engine:
