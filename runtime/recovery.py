@@ -8,7 +8,7 @@ from dataclasses import replace
 from runtime.engine import Engine, Token
 from runtime.errors import EngineLostError, RuntimeFault, StreamError
 from runtime.ledger import Ledger
-from runtime.process.supervised import supervised
+from runtime.process.supervised import cancel, supervised
 from runtime.stream import Stream, TokenArrival
 
 RECOVERY_TIMEOUT_S = 60.0
@@ -52,9 +52,7 @@ class Recovery:
     async def close(self) -> None:
         """Submit nothing more."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await cancel({self._task})
 
     def holds_back(self, stream: Stream) -> bool:
         """Whether a new stream has to wait, because suspected ones are tried."""

@@ -229,7 +229,7 @@ class ServiceSession:
         await process.close()
         self.channel.send(messages.Removed(number))
 
-    async def _answer(self, call_id: int, command: wire.Command) -> None:
+    async def _answer(self, call_id: int, command: wire.Command[Any]) -> None:
         try:
             value = await self._do(command)
         except Exception as error:  # noqa: BLE001 - the service must hear of it, whatever it is
@@ -237,7 +237,7 @@ class ServiceSession:
         else:
             self.channel.send(wire.reply(call_id, value))
 
-    async def _do(self, command: wire.Command) -> object:
+    async def _do(self, command: wire.Command[Any]) -> object:
         if self._is_over:
             return None  # nobody would give it back
         match command:

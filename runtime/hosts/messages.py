@@ -1,7 +1,6 @@
 """What the service and the agent of a host say to each other."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from runtime.process import messages as wire
 from runtime.process.facts import HostFacts
@@ -15,31 +14,28 @@ class MemoryFile:
     inode: int
 
 
-class Inspect(wire.Command, frozen=True):
+class Inspect(wire.Command[HostFacts], frozen=True):
     """Say what the host has; of these checkpoint folders too."""
 
     checkpoints: tuple[str, ...]
-    ANSWER: ClassVar[Any] = HostFacts
 
 
-class MakeMemory(wire.Command, frozen=True):
+class MakeMemory(wire.Command[MemoryFile], frozen=True):
     """Make shared memory of so many bytes."""
 
     size: int
-    ANSWER: ClassVar[Any] = MemoryFile
 
 
-class FreeMemory(wire.Command, frozen=True):
+class FreeMemory(wire.Command[None], frozen=True):
     """Give it back as soon as no process has it open."""
 
     memory: MemoryFile
 
 
-class Probe(wire.Command, frozen=True):
+class Probe(wire.Command[int], frozen=True):
     """Bytes that nobody needs; the answer says how many came."""
 
     data: bytes
-    ANSWER: ClassVar[Any] = int
 
 
 class Launch(wire.WireMessage, frozen=True):

@@ -160,7 +160,7 @@ class RemoteHost:
         """The address of this end of the connection."""
         return self._channel.address
 
-    def ask(self, command: wire.Command) -> "asyncio.Future[Any]":
+    def ask(self, command: wire.Command[wire.Answer]) -> "asyncio.Future[wire.Answer]":
         """Ask the agent; the answer is of the command's type, or an ``EngineLostError``."""
         call, done = self._calls.begin(command)
         if self.lost is not None:
@@ -175,7 +175,7 @@ class RemoteHost:
 
     async def memory(self, size: int) -> RemoteMemory:
         """See ``Launcher``."""
-        made: messages.MemoryFile = await self.ask(messages.MakeMemory(size))
+        made = await self.ask(messages.MakeMemory(size))
         return RemoteMemory(self, made, made.path, made.inode)
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:

@@ -17,6 +17,7 @@ from runtime.process.content import other_code
 from runtime.process.launcher import Launcher, Program
 from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
 from runtime.process.messages import (
+    Answer,
     Beat,
     Calls,
     Command,
@@ -29,7 +30,7 @@ from runtime.process.messages import (
     Tokens,
     Trouble,
 )
-from runtime.process.supervised import contained, supervised
+from runtime.process.supervised import cancel, contained, supervised
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class DriverProcess:
         """Expect signs of life from now on."""
         self.vigil = Vigil(self._stall_after_s, self._lost_after_s, self._hung)
 
-    async def call(self, command: Command) -> Any:
+    async def call(self, command: Command[Answer]) -> Answer:
         """Ask the driver; the answer is of the command's type.
 
         Raises:
@@ -221,8 +222,7 @@ class Revived:
         """The engine is closed: nothing is started any more."""
         self._down = EngineLostError("the engine was closed")
         if self._restart:
-            self._restart.cancel()
-            await asyncio.gather(self._restart, return_exceptions=True)
+            await cancel({self._restart})
 
     async def _revive(self, start: Callable[[Topology], Awaitable[None]], lost: Topology, why: RuntimeFault) -> None:
         self._pauses.lost()

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -29,10 +29,16 @@ class WireMessage(WirePart, frozen=True, tag=True):
     """A message, by the name of its class."""
 
 
-class Command(WireMessage, frozen=True):
-    """Something to do, whose answer is of a known type."""
+Answer = TypeVar("Answer")
 
-    ANSWER: ClassVar[Any] = None
+
+class Command(WireMessage, Generic[Answer], frozen=True):
+    """Something to do, whose answer is of this type."""
+
+    @classmethod
+    def answer(cls) -> Any:
+        """The type of its answer, which the head of its class has."""
+        return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
 
 
 ERRORS: dict[str, Any] = {
@@ -149,22 +155,20 @@ class StoodIn(WireMessage, frozen=True):
     why: str
 
 
-class Submit(Command, frozen=True):
+class Submit(Command[None], frozen=True):
     """Queue a request."""
 
     request: GenerationRequest
 
 
-class CancelStream(Command, frozen=True):
+class CancelStream(Command[None], frozen=True):
     """End a request early."""
 
     request_id: str
 
 
-class Stats(Command, frozen=True):
+class Stats(Command[EngineStats], frozen=True):
     """A snapshot of queues, blocks and processes."""
-
-    ANSWER: ClassVar[Any] = EngineStats
 
 
 def reply(call_id: int, value: object = None) -> Reply:
@@ -176,7 +180,7 @@ def reply(call_id: int, value: object = None) -> Reply:
 class Unanswered:
     """A call without an answer."""
 
-    command: Command
+    command: Command[Any]
     done: "asyncio.Future[Any]"
     since_s: float
 
@@ -188,7 +192,9 @@ class Calls:
         self._ids = itertools.count()
         self._open: dict[int, Unanswered] = {}
 
-    def begin(self, command: Command, since_s: float = 0.0) -> tuple[Call[Command], "asyncio.Future[Any]"]:
+    def begin(
+        self, command: Command[Answer], since_s: float = 0.0
+    ) -> tuple[Call[Command[Answer]], "asyncio.Future[Answer]"]:
         """What to send, and the answer to come."""
         call_id = next(self._ids)
         done = asyncio.get_running_loop().create_future()
@@ -208,7 +214,7 @@ class Calls:
         """
         if (waiting := self._open.get(reply.call_id)) is None:
             raise FrameError("type", f"an answer to call {reply.call_id}, which nobody made")
-        value = None if reply.trouble else decode(reply.value, waiting.command.ANSWER)
+        value = None if reply.trouble else decode(reply.value, waiting.command.answer())
         del self._open[reply.call_id]
         if waiting.done.done():
             return
@@ -219,9 +225,8 @@ class Calls:
 
     def fail(self, error: Exception) -> None:
         """It is gone: whoever waits hears of it."""
-        calls = self._open
-        self._open = {}
-        for waiting in calls.values():
+        for waiting in self._open.values():
             if not waiting.done.done():
                 waiting.done.set_exception(error)
                 waiting.done.exception()  # whoever waits hears of it; nobody has to
+        self._open.clear()

@@ -22,7 +22,8 @@ from runtime.kv.carrier.messages import Fetched, Met
 from runtime.models import CutTimings, MeasuredLink, Topology
 from runtime.process.driver import DriverProcess
 from runtime.process.liveness import in_time
-from runtime.process.messages import Command, Fatal
+from runtime.process.messages import Answer, Command, Fatal
+from runtime.process.supervised import cancel
 from runtime.torch_engine import messages
 from runtime.torch_engine.models import EngineSettings
 
@@ -119,9 +120,7 @@ class CrossingShadow:
                 began_s = time.monotonic()
                 await in_time(self._approach(), deadline_s, "the last copy before the cut")
                 left_s = time.monotonic()
-                left: messages.Departed = await self._ask(
-                    self._source, messages.Leave(max(0.1, deadline_s - left_s + began_s))
-                )
+                left = await self._ask(self._source, messages.Leave(max(0.1, deadline_s - left_s + began_s)))
                 most_s = engine.settings.stop_timeout_s
                 arrived = await in_time(self._arrive(left, epoch), most_s, "the last patch")
                 arrived_s = time.monotonic()
@@ -146,11 +145,16 @@ class CrossingShadow:
             commit_ms=(committed_s - arrived_s) * 1000,
             first_step_ms=(time.monotonic() - committed_s) * 1000,
         )
-        moved = arrived.request_ids
         patch_bytes = arrived.fetched.num_bytes
-        crossed_bytes = self._crossed_bytes + patch_bytes
-        paths = {"patch": len(moved)}
-        return Cut(epoch, moved, (), patch_bytes, timings, paths=paths, bytes_between_hosts=crossed_bytes)
+        return Cut(
+            epoch,
+            moved=arrived.request_ids,
+            left_to_drain=(),
+            bytes_inside=patch_bytes,
+            timings=timings,
+            paths={"patch": len(arrived.request_ids)},
+            bytes_between_hosts=self._crossed_bytes + patch_bytes,
+        )
 
     async def drain(self) -> None:
         """Every request moves: nothing is ever left."""
@@ -173,8 +177,7 @@ class CrossingShadow:
         if self._is_over or self.moved is not None:
             return
         self._is_over = True
-        self._starting.cancel()
-        await asyncio.gather(self._starting, return_exceptions=True)
+        await cancel({self._starting})
         self._engine.coming = None
         with contextlib.suppress(EngineLostError):  # what it held went with it
             await asyncio.gather(self._source.call(messages.AbortSwitch(reason)), self._let_target_go(reason))
@@ -228,7 +231,7 @@ class CrossingShadow:
         self._met = await self._driver.call(messages.BeginArrival(self._left, await opening, there, toward))
 
     async def _slice(self, *, is_last: bool) -> Lag:
-        sliced: messages.Sliced = await self._ask(self._source, messages.NextSlice(self._fetched, is_last))
+        sliced = await self._ask(self._source, messages.NextSlice(self._fetched, is_last))
         self._fetched = None
         if sliced.packed_runs or sliced.newcomers:
             self._fetched = fetched = await self._ask(self._driver, messages.FetchSlice(sliced.gathered))
@@ -245,11 +248,10 @@ class CrossingShadow:
             self._refuse_bytes("a sample of the KV that was copied")
 
     async def _arrive(self, left: messages.Departed, epoch: int) -> messages.Arrived:
-        answers: tuple[messages.Arrived, bytes] = await asyncio.gather(
+        arrived, digest = await asyncio.gather(
             self._ask(self._driver, messages.Arrive(left, epoch)),
             self._ask(self._source, messages.DigestPatch()),
         )
-        arrived, digest = answers
         if arrived.digest != digest:
             self._refuse_bytes("the last patch")
         return arrived
@@ -268,7 +270,7 @@ class CrossingShadow:
         with contextlib.suppress(RuntimeFault):  # a lost source is started anew
             await self._source.call(messages.StayHere())
 
-    async def _cleaned_up(self, driver: DriverProcess, command: Command) -> bool:
+    async def _cleaned_up(self, driver: DriverProcess, command: Command[Any]) -> bool:
         """Whether a driver that serves nothing holds nothing any more, and lives."""
         if driver.gone:
             return False
@@ -279,7 +281,7 @@ class CrossingShadow:
             return False
         return True
 
-    async def _ask(self, driver: DriverProcess | None, command: Command) -> Any:
+    async def _ask(self, driver: DriverProcess | None, command: Command[Answer]) -> Answer:
         assert driver, "a target is asked once it is ready"
         return await driver.call(command)
 

@@ -60,8 +60,10 @@ class TorchEngine(Revived):
         """Use ``start``."""
         super().__init__()
         self._config = config
-        self._settings = config.settings
-        self._topology = config.topology
+        self.settings = config.settings
+        """As the engine was started with."""
+        self.topology = config.topology
+        """What runs now."""
         self._sent: dict[str, _Open] = {}
         """Requests on their way to a driver: whoever submits them hears of its loss."""
         self._live: dict[str, _Open] = {}
@@ -124,11 +126,6 @@ class TorchEngine(Revived):
         return self._started.spec
 
     @property
-    def topology(self) -> Topology:
-        """What runs now."""
-        return self._topology
-
-    @property
     def state(self) -> EngineState:
         """Whether it can serve now; see the protocol."""
         return self.state_of(self._driver.vigil)
@@ -172,10 +169,10 @@ class TorchEngine(Revived):
 
     async def prepare(self, target: Topology) -> "TorchShadow | CrossingShadow":
         """Begin to build the target; see the protocol."""
-        if _precision(target) != (running := _precision(self._topology)):
+        if _precision(target) != (running := _precision(self.topology)):
             what = f"the torch engine computes in {running} on these devices"
             raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
-        here, there = map(self._launchers.host_of, (self._topology.devices, target.devices))
+        here, there = map(self._launchers.host_of, (self.topology.devices, target.devices))
         if here != there:
             from runtime.torch_engine.crossing import CrossingShadow
 
@@ -187,7 +184,7 @@ class TorchEngine(Revived):
 
     async def stats(self) -> EngineStats:
         """A snapshot; see the protocol."""
-        stats: EngineStats = await self._call(wire.Stats())
+        stats = await self._call(wire.Stats())
         return dataclasses.replace(stats, standby=(*self.standing, *stats.standby)) if self.standing else stats
 
     async def resize(self, num_blocks: int) -> Resized:
@@ -200,16 +197,14 @@ class TorchEngine(Revived):
             SwitchError: ``busy`` while a switch is under way; ``no_memory`` if devices hold fewer, or a running request may
                 come to need more.
         """
-        resized: Resized = await self._call(messages.Resize(num_blocks))
-        return resized
+        return await self._call(messages.Resize(num_blocks))
 
     async def digests(self, positions: dict[str, int] | None = None) -> messages.KvDigests:
         """Byte digests of each running request's KV.
 
         Pass the positions of an earlier answer to compare with it.
         """
-        found: messages.KvDigests = await self._call(messages.ReadDigests(positions))
-        return found
+        return await self._call(messages.ReadDigests(positions))
 
     async def close(self) -> None:
         """End the driver and its workers; see the protocol."""
@@ -287,7 +282,7 @@ class TorchEngine(Revived):
         """The first fence of an epoch is the commit; later ones are requests that were on their way."""
         if self._shadow and moved.epoch > self._epoch:
             self._epoch = moved.epoch
-            self._topology = self._shadow.target
+            self.topology = self._shadow.target
             self._shadow.moved = moved
 
     def _lost(self, fatal: wire.Fatal) -> None:
@@ -300,9 +295,9 @@ class TorchEngine(Revived):
             self._end_streams(detail)
             why = fatal.blaming(EngineLostError(reason))
             if self.standing and self.coming is None:
-                self.restart(partial(self._serve_standing, most_tokens, self._topology, why))
+                self.restart(partial(self._serve_standing, most_tokens, self.topology, why))
             else:
-                self.revive(self._launch_anew, self._topology, why)
+                self.revive(self._launch_anew, self.topology, why)
         else:
             trouble = fatal.trouble or wire.Trouble.of(EngineLostError(reason))
             self._driver.ready.set_exception(fatal.blaming(trouble.error))
@@ -310,19 +305,18 @@ class TorchEngine(Revived):
 
     def _stood_in(self, stand_in: wire.StoodIn) -> None:
         """Another topology serves; what ran was ended by the driver before."""
-        lost = self._topology
-        self._topology = stand_in.topology
+        lost = self.topology
+        self.topology = stand_in.topology
         self.comeback.came_back(lost, stand_in.topology, stand_in.why)
 
     def _end_streams(self, detail: str) -> None:
         """End what the lost driver served. How far each came, the ledger knows."""
-        live = self._live
-        self._live = {}
         ended: list[Output] = [
             Token(name, each.epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True)
-            for name, each in live.items()
+            for name, each in self._live.items()
         ]
-        log.warning("%s; %d requests lost, starting %s anew", detail, len(live), self._topology)
+        self._live.clear()
+        log.warning("%s; %d requests lost, starting %s anew", detail, len(ended), self.topology)
         self._outputs.put_nowait(ended)
 
     async def _serve_standing(self, most_tokens: int, lost: Topology, why: RuntimeFault) -> None:
@@ -330,7 +324,7 @@ class TorchEngine(Revived):
         from runtime.torch_engine.crossing import standing_in
 
         if topology := await standing_in(self.standing, most_tokens):
-            self._topology = topology
+            self.topology = topology
             self.serve_by(self.standing.pop(topology), topology)
             self._pauses.served()
             self._restart = self._down = None
@@ -345,14 +339,14 @@ class TorchEngine(Revived):
         await self.clear(self._launchers.host_of(topology.devices))
         self._config = msgspec.structs.replace(self._config, topology=topology, settings=self._fitting(topology))
         await self._launch()
-        self._topology = topology
+        self.topology = topology
 
     def _fitting(self, topology: Topology) -> EngineSettings:
         """The settings with no more KV blocks than a topology holds alone.
 
         The pool may have given way for what ran last.
         """
-        settings = self._settings
+        settings = self.settings
         cluster = self._config.cluster
         if settings.num_blocks is None:
             return settings
@@ -365,11 +359,6 @@ class TorchEngine(Revived):
     def driver(self) -> DriverProcess:
         """The one that serves."""
         return self._driver
-
-    @property
-    def settings(self) -> EngineSettings:
-        """As the engine was started with."""
-        return self._settings
 
     def begin_driver(self, topology: Topology) -> DriverProcess:
         """Another driver, whose block ids are those of the one that serves.
@@ -413,7 +402,7 @@ class TorchEngine(Revived):
         driver.on_stood_in = lambda stand_in: gone(stand_in.why)
         if driver.gone is None:
             self.standing[topology] = driver
-        for oldest in [*self.standing][: max(0, len(self.standing) - self._settings.num_standby)]:
+        for oldest in [*self.standing][: max(0, len(self.standing) - self.settings.num_standby)]:
             self.standing.pop(oldest).end(EngineLostError("others stand by"))
 
     def address(self, host: str, seen_by: str) -> str:
@@ -454,7 +443,7 @@ class TorchEngine(Revived):
                 return self._driver
             await self.gate.wait()
 
-    async def _call(self, command: wire.Command) -> Any:
+    async def _call(self, command: wire.Command[wire.Answer]) -> wire.Answer:
         await self.up()
         return await self._driver.call(command)
 
@@ -469,7 +458,7 @@ def _precision(topology: Topology) -> str:
 class TorchShadow:
     """The target side of a switch; see ``runtime.engine.Shadow``."""
 
-    def __init__(self, call: Callable[[wire.Command], Awaitable[Any]], target: Topology) -> None:
+    def __init__(self, call: Callable[[wire.Command[Any]], Awaitable[Any]], target: Topology) -> None:
         self._call = call
         self.target = target
         self.moved: Moved | None = None
@@ -511,7 +500,7 @@ class TorchShadow:
             if error.reason is not Reason.ENGINE_LOST:  # what it held went with it
                 raise
 
-    async def _ask(self, command: wire.Command) -> Any:
+    async def _ask(self, command: wire.Command[Any]) -> Any:
         try:
             return await self._call(command)
         except EngineLostError as error:

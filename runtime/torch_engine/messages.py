@@ -3,8 +3,6 @@
 Orders go down, events come up.
 """
 
-from typing import Any, ClassVar
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -57,59 +55,54 @@ class KvDigests(wire.WirePart, frozen=True):
     """(request, logical block) to block id."""
 
 
-class BeginSwitch(wire.Command, frozen=True):
+class BeginSwitch(wire.Command[None], frozen=True):
     """Begin to bring the target up, or refuse it before anything is touched."""
 
     target: Topology
 
 
-class AwaitTarget(wire.Command, frozen=True):
+class AwaitTarget(wire.Command[None], frozen=True):
     """Wait until the target is up."""
 
 
-class CopyAhead(wire.Command, frozen=True):
+class CopyAhead(wire.Command[Lag], frozen=True):
     """Copy a slice of what the target lacks."""
 
-    ANSWER: ClassVar[Any] = Lag
 
-
-class CutOver(wire.Command, frozen=True):
+class CutOver(wire.Command[Cut], frozen=True):
     """Move every request to the target."""
 
-    ANSWER: ClassVar[Any] = Cut
     epoch: int
     deadline_s: float
 
 
-class EndSwitch(wire.Command, frozen=True):
+class EndSwitch(wire.Command[None], frozen=True):
     """Clean up after a cut."""
 
 
-class AbortSwitch(wire.Command, frozen=True):
+class AbortSwitch(wire.Command[None], frozen=True):
     """Clean up instead of a cut."""
 
     reason: Reason
 
 
-class Resize(wire.Command, frozen=True):
+class Resize(wire.Command[Resized], frozen=True):
     """Have so many KV blocks, unless a switch is under way."""
 
-    ANSWER: ClassVar[Any] = Resized
     num_blocks: int
 
 
-class ReadDigests(wire.Command, frozen=True):
+class ReadDigests(wire.Command[KvDigests], frozen=True):
     """Digests of each running request's first positions; None takes all it has computed."""
 
-    ANSWER: ClassVar[Any] = KvDigests
     positions: dict[str, int] | None
 
 
-class Crossing(wire.Command, frozen=True):
+class Crossing(wire.Command[wire.Answer], frozen=True):
     """Part of a switch between two drivers, each on its host."""
 
 
-class BeginDeparture(Crossing, frozen=True):
+class BeginDeparture(Crossing[None], frozen=True):
     """Source: begin a switch to a target on another host, or refuse it before anything is touched."""
 
     target: Topology
@@ -119,16 +112,13 @@ class BeginDeparture(Crossing, frozen=True):
     """An address of the target's host."""
 
 
-class OpenDeparture(Crossing, frozen=True):
+class OpenDeparture(Crossing[bytes], frozen=True):
     """Source: start a carrier; the answer is its address."""
 
-    ANSWER: ClassVar[Any] = bytes
 
-
-class BeginArrival(Crossing, frozen=True):
+class BeginArrival(Crossing[Met], frozen=True):
     """Target: start a carrier and reach that of the source."""
 
-    ANSWER: ClassVar[Any] = Met
     source: Topology
     peer: bytes
     """Address of the source's carrier."""
@@ -168,20 +158,18 @@ class Sliced(GatheredTokens, frozen=True):
         return GatheredTokens(self.packed_runs, self.newcomers)
 
 
-class NextSlice(Crossing, frozen=True):
+class NextSlice(Crossing[Sliced], frozen=True):
     """Source: have a slice of what the target lacks gathered, once the pace allows."""
 
-    ANSWER: ClassVar[Any] = Sliced
     fetched: Fetched | None
     """How the slice before came over."""
     is_last: bool = False
     """Of those before the fence: nothing waits for the pace, and no new request begins from now on."""
 
 
-class FetchSlice(Crossing, frozen=True):
+class FetchSlice(Crossing[Fetched], frozen=True):
     """Target: have a slice."""
 
-    ANSWER: ClassVar[Any] = Fetched
     gathered: GatheredTokens
 
 
@@ -192,16 +180,13 @@ class Sample(OfRuns, frozen=True):
     digest: bytes
 
 
-class TakeSample(Crossing, frozen=True):
+class TakeSample(Crossing[Sample], frozen=True):
     """Source: of what was copied so far."""
 
-    ANSWER: ClassVar[Any] = Sample
 
-
-class CompareSample(Crossing, frozen=True):
+class CompareSample(Crossing[bool], frozen=True):
     """Target: whether it has the same bytes there."""
 
-    ANSWER: ClassVar[Any] = bool
     sample: Sample
 
 
@@ -216,20 +201,17 @@ class Departed(GatheredTokens, frozen=True):
     """From the fence to the end of the last step."""
 
 
-class Leave(Crossing, frozen=True):
+class Leave(Crossing[Departed], frozen=True):
     """Source: stand still until ``StayHere``, or the end of the switch."""
 
-    ANSWER: ClassVar[Any] = Departed
     deadline_s: float
 
 
-class DigestPatch(Crossing, frozen=True):
+class DigestPatch(Crossing[bytes], frozen=True):
     """Source: digest of what ``Leave`` gathered."""
 
-    ANSWER: ClassVar[Any] = bytes
 
-
-class StayHere(Crossing, frozen=True):
+class StayHere(Crossing[None], frozen=True):
     """Source: let requests go on where they are."""
 
 
@@ -242,19 +224,18 @@ class Arrived(wire.WirePart, frozen=True):
     fetched: Fetched
 
 
-class Arrive(Crossing, frozen=True):
+class Arrive(Crossing[Arrived], frozen=True):
     """Target: take everything over and wait for ``Begin``."""
 
-    ANSWER: ClassVar[Any] = Arrived
     left: Departed
     epoch: int
 
 
-class Begin(Crossing, frozen=True):
+class Begin(Crossing[None], frozen=True):
     """Target: the requests are its own; answers after their first step."""
 
 
-class Serve(Crossing, frozen=True):
+class Serve(Crossing[None], frozen=True):
     """A driver that stands by: serve, if ``tokens`` of one request fit, as nobody else does."""
 
     tokens: int
@@ -354,26 +335,24 @@ class Copied(wire.WirePart, frozen=True):
     """Of its device's time; see ``Place.clock_s``."""
 
 
-class Copy(wire.Command, frozen=True):
+class Copy(wire.Command[Copied], frozen=True):
     """Copy slots from peers."""
 
-    ANSWER: ClassVar[Any] = Copied
     boxes: tuple[tuple[Transfer, KvHandle], ...]
     runs: NDArray[np.int64]
     """``[runs, 2]``: first slot and the one after the last."""
 
 
-class Reach(wire.Command, frozen=True):
+class Reach(wire.Command[Slice], frozen=True):
     """Open the memory of peers that copies of these runs of blocks will read, for one slice between steps."""
 
-    ANSWER: ClassVar[Any] = Slice
     boxes: tuple[tuple[Transfer, KvHandle], ...]
     runs: tuple[tuple[int, int], ...]
     after: int
     """Where to go on: the ``rest`` of the slice before."""
 
 
-class Exchange(wire.Command, frozen=True):
+class Exchange(wire.Command[None], frozen=True):
     """Let one role go of the weights of these layers, and another take its own; either may be absent."""
 
     sheds: int
@@ -382,19 +361,18 @@ class Exchange(wire.Command, frozen=True):
     layers: LayerRange
 
 
-class Drop(wire.Command, frozen=True):
+class Drop(wire.Command[None], frozen=True):
     """Forget a role, if it is still there."""
 
     generation: int
 
 
-class Gain(wire.Command, frozen=True):
+class Gain(wire.Command[Slice], frozen=True):
     """Have memory for these runs of blocks, in these pieces, for one slice.
 
     Between steps, or beside them where it can be.
     """
 
-    ANSWER: ClassVar[Any] = Slice
     pieces: tuple[Piece, ...]
     runs: tuple[tuple[int, int], ...]
     after: int
@@ -408,29 +386,26 @@ class GiveBack(Gain, frozen=True):
     """
 
 
-class Forget(wire.Command, frozen=True):
+class Forget(wire.Command[Slice], frozen=True):
     """Close the memory of peers, for one slice; the next copy opens it again."""
 
-    ANSWER: ClassVar[Any] = Slice
     after: int
     """0: what is closed already is not looked at."""
 
 
-class Ping(wire.Command, frozen=True):
+class Ping(wire.Command[None], frozen=True):
     """Answer: a worker that does not is hung."""
 
 
-class WarmUp(wire.Command, frozen=True):
+class WarmUp(wire.Command[bool], frozen=True):
     """Run a step alone in a role; the answer is whether this worker has that role."""
 
-    ANSWER: ClassVar[Any] = bool
     generation: int
 
 
-class Digest(wire.Command, frozen=True):
+class Digest(wire.Command[list[str]], frozen=True):
     """Digests of these (block, valid tokens, piece) of this worker's, in their order."""
 
-    ANSWER: ClassVar[Any] = list[str]
     places: list[tuple[int, int, Piece]]
 
 

@@ -171,15 +171,14 @@ class VllmEngine(Revived):
     async def stats(self) -> EngineStats:
         """A snapshot of the engine that serves; see the protocol."""
         await self._opened()
-        stats: EngineStats = await self.active.call(Stats())
+        stats = await self.active.call(Stats())
         pids = dict(zip(self.topology.devices, self.active.started.pids, strict=True))
         return replace(stats, worker_pids=pids)
 
     async def exposition(self) -> str:
         """vLLM's metrics of the engine that serves."""
         await self._opened()
-        text: str = await self.active.call(Expose())
-        return text
+        return await self.active.call(Expose())
 
     async def close(self) -> None:
         """End every engine; see the protocol."""
@@ -231,10 +230,9 @@ class VllmEngine(Revived):
     def open_gate(self) -> None:
         """Go on, first with what was cancelled meanwhile."""
         self._open.set()
-        cancelled = self._cancelled
-        self._cancelled = set()
-        for request_id in cancelled:
+        for request_id in self._cancelled:
             begin("vLLM engine", self.cancel(request_id), self._background)
+        self._cancelled.clear()
 
     def commit(self, epoch: int, moved: tuple[str, ...], target: Instance) -> None:
         """From now on ``target`` serves, and these requests are its own."""
@@ -328,9 +326,8 @@ class VllmEngine(Revived):
             raise errors.EngineLostError("the vLLM engine is being started anew; try again in some seconds")
 
     def _hear(self, instance: Instance, tokens: list[Token]) -> None:
-        if self._shadow is not None and self._shadow.holds_back(instance, tokens):
-            return
-        self.hear(instance, tokens)
+        if self._shadow is None or not self._shadow.holds_back(instance, tokens):
+            self.hear(instance, tokens)
 
     def _book(self, instance: Instance, token: Token) -> bool:
         stream = self.streams.get(token.request_id)

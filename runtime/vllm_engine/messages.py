@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from runtime.engine import GenerationRequest
 from runtime.process import messages as wire
@@ -125,27 +125,24 @@ class TargetReleased:
     loaded_bytes: int
 
 
-class ForgetPrefixes(wire.Command, frozen=True):
+class ForgetPrefixes(wire.Command[None], frozen=True):
     """Empty the prefix cache, for comparisons with what is computed anew."""
 
 
-class Expose(wire.Command, frozen=True):
+class Expose(wire.Command[str], frozen=True):
     """vLLM's own metrics, as Prometheus text."""
 
-    ANSWER: ClassVar[Any] = str
 
-
-class AttachSource(wire.Command, frozen=True):
+class AttachSource(wire.Command[None], frozen=True):
     """Begin a switch away from here."""
 
     staging: StagingHandle
     step_blocks: int
 
 
-class Sync(wire.Command, frozen=True):
+class Sync(wire.Command[SourceState], frozen=True):
     """Tell how far the copies are; once they are done, copy what these requests have computed since."""
 
-    ANSWER: ClassVar[Any] = SourceState
     names: tuple[str, ...]
 
 
@@ -153,7 +150,7 @@ class Suspend(Sync, frozen=True):
     """Stop at a step boundary, everything pinned, and copy the rest of these requests' KV."""
 
 
-class Resume(wire.Command, frozen=True):
+class Resume(wire.Command[None], frozen=True):
     """Go on after ``Suspend``, without what has moved away; the switch is over on this side."""
 
     moved: tuple[str, ...]
@@ -163,7 +160,7 @@ class AttachTarget(AttachSource, frozen=True):
     """Begin a switch to here."""
 
 
-class Park(wire.Command, frozen=True):
+class Park(wire.Command[None], frozen=True):
     """Take requests of the source in; they wait for their KV and for ``Takeover``."""
 
     parkings: list[Parking]
@@ -173,40 +170,37 @@ class Follow(Park, frozen=True):
     """Begin to compute the KV of these requests here."""
 
 
-class Advance(wire.Command, frozen=True):
+class Advance(wire.Command[TargetState], frozen=True):
     """Hear what was said and how far the source is; tell how far this side is."""
 
-    ANSWER: ClassVar[Any] = TargetState
     extents: Mapping[str, Extent]
     news: News
 
 
-class Settle(wire.Command, frozen=True):
+class Settle(wire.Command[None], frozen=True):
     """Finish the inputs that followed requests are computing, so that the cut need not wait for them."""
 
 
-class Takeover(wire.Command, frozen=True):
+class Takeover(wire.Command[TargetReleased], frozen=True):
     """The cut: these requests go on here. Answered when their KV is here and the first step is done."""
 
-    ANSWER: ClassVar[Any] = TargetReleased
     releases: list[ReleaseRequest]
     news: News
 
 
-class Commit(wire.Command, frozen=True):
+class Commit(wire.Command[None], frozen=True):
     """The switch is over on this side."""
 
 
-class Abandon(wire.Command, frozen=True):
+class Abandon(wire.Command[None], frozen=True):
     """Forget requests that were parked or followed."""
 
     names: tuple[str, ...]
 
 
-class PageDigests(wire.Command, frozen=True):
+class PageDigests(wire.Command[dict[tuple[int, int, int], str]], frozen=True):
     """Digests of a request's pages by (logical block, layer, head)."""
 
-    ANSWER: ClassVar[Any] = dict[tuple[int, int, int], str]
     name: str
 
 

@@ -111,10 +111,10 @@ class VllmShadow:
         """Copy in the background, and tell what the target still lacks."""
         with self._source.in_a_switch():
             target = self._target
-            state: messages.SourceState = await self._source.call(messages.Sync(self._named("patch")))
+            state = await self._source.call(messages.Sync(self._named("patch")))
             await self._bring(target)
             extents = {name: state.extents[name] for name in self._told.keys() & state.extents.keys()}
-            there: messages.TargetState = await target.call(messages.Advance(extents, self._news()))
+            there = await target.call(messages.Advance(extents, self._news()))
         patched = set(self._named("patch"))
         lacking = {
             name: self._lack(name, extent, there.computed.get(name, 0))
@@ -314,7 +314,7 @@ class VllmShadow:
         if self._named("follow"):
             await self._target.call(messages.Settle())
         started_s = time.monotonic()
-        state: messages.SourceState = await self._source.call(messages.Suspend(self._named("patch")))
+        state = await self._source.call(messages.Suspend(self._named("patch")))
         suspended_s = time.monotonic()
         await self._bring(self._target)
         self._check_source()
@@ -323,7 +323,7 @@ class VllmShadow:
         paths = {name: self._paths[name] for name in self._left() if name not in moved}
         stays = {name: path if isinstance(path, Stay) else Stay.NO_ROOM for name, path in paths.items()}
         self._refuse_to_leave(stays.values())
-        done: messages.TargetReleased = await self._target.call(messages.Takeover(releases, self._news()))
+        done = await self._target.call(messages.Takeover(releases, self._news()))
         self._check_source()
         self._commit(epoch, moved)
         # the step in flight when the order came is drained too

@@ -92,7 +92,7 @@ class Carrier:
         Raises:
             SwitchError: it cannot be reached, or is of another version or layout.
         """
-        met: messages.Met = await self._call(messages.Meet(peer), within_s)
+        met = await self._call(messages.Meet(peer), within_s)
         self._bytes_s = met.bytes_s
         return met
 
@@ -104,8 +104,7 @@ class Carrier:
         Raises:
             SwitchError: it failed.
         """
-        gathered: messages.Gathered = await self._call(messages.Gather(runs), within_s)
-        return gathered
+        return await self._call(messages.Gather(runs), within_s)
 
     async def fetch(self, runs: Runs, within_s: float | None = None) -> messages.Fetched:
         """Of the target: read the tokens that the peer has gathered, and copy them to the KV files.
@@ -115,8 +114,7 @@ class Carrier:
         """
         if within_s is None:
             within_s = CALL_S + _SLOWER * num_tokens(runs) * self._token_bytes / max(self._bytes_s, 1.0)
-        fetched: messages.Fetched = await self._call(messages.Fetch(runs), within_s)
-        return fetched
+        return await self._call(messages.Fetch(runs), within_s)
 
     async def digest(self, runs: Runs, seed: int | None = None, within_s: float = CALL_S) -> bytes:
         """Digest of these tokens in the KV files, the same on both sides where their bytes are.
@@ -126,14 +124,13 @@ class Carrier:
         Raises:
             SwitchError: it failed.
         """
-        found: bytes = await self._call(messages.DigestRuns(runs, seed), within_s)
-        return found
+        return await self._call(messages.DigestRuns(runs, seed), within_s)
 
     def close(self) -> None:
         """End the process; whoever waits hears of it. Idempotent."""
         self._lose(Reason.CANCELLED, "was closed")
 
-    async def _call(self, command: messages.Order, within_s: float) -> Any:
+    async def _call(self, command: wire.Command[wire.Answer], within_s: float) -> wire.Answer:
         if self._gone:
             raise self._gone
         call, done = self._calls.begin(command)
@@ -159,7 +156,7 @@ class Carrier:
         self._calls.fail(self._gone)
 
 
-def _late(command: messages.Order, within_s: float) -> str:
+def _late(command: wire.Command[Any], within_s: float) -> str:
     took = f"did not end its {type(command).__name__} within {within_s:.1f} s and was ended"
     match command:
         case messages.Meet():

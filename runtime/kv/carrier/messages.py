@@ -1,7 +1,5 @@
 """What a driver and its carrier say to each other. No torch: the carrier does not import it."""
 
-from typing import Any, ClassVar
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,10 +42,9 @@ class Fetched(wire.WirePart, frozen=True):
     copy_s: float
 
 
-class OpenSide(wire.Command, frozen=True):
+class OpenSide(wire.Command[Opened], frozen=True):
     """Map KV files, and be ready to be read from or to read."""
 
-    ANSWER: ClassVar[Any] = Opened
     host: str
     layout: KvLayout
     boxes: tuple[Transfer, ...]
@@ -57,31 +54,27 @@ class OpenSide(wire.Command, frozen=True):
     """An address of the peer's host, as this one reaches it; empty: the network is UCX's to choose."""
 
 
-class Meet(wire.Command, frozen=True):
+class Meet(wire.Command[Met], frozen=True):
     """Reach a peer, and measure how fast it is read from."""
 
-    ANSWER: ClassVar[Any] = Met
     peer: bytes
 
 
-class Gather(wire.Command, frozen=True):
+class Gather(wire.Command[Gathered], frozen=True):
     """Stage these tokens for the peer to read."""
 
-    ANSWER: ClassVar[Any] = Gathered
     runs: NDArray[np.int64]
 
 
-class Fetch(wire.Command, frozen=True):
+class Fetch(wire.Command[Fetched], frozen=True):
     """Read what the peer has staged of these tokens, and copy it to where it belongs."""
 
-    ANSWER: ClassVar[Any] = Fetched
     runs: NDArray[np.int64]
 
 
-class DigestRuns(wire.Command, frozen=True):
+class DigestRuns(wire.Command[bytes], frozen=True):
     """Digest of these tokens as they lie in the KV files."""
 
-    ANSWER: ClassVar[Any] = bytes
     runs: NDArray[np.int64]
     seed: int | None
     """Of the pieces to take for a sample; None: all of them."""

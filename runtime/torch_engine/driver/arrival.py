@@ -32,7 +32,7 @@ class Arrival(CrossingPart):
         self._has_begun = False
         host.capacity.be_whole()
 
-    async def obey(self, command: Command) -> object:
+    async def obey(self, command: Command[Any]) -> object:
         """Do what the service asks of the target."""
         match command:
             case messages.BeginArrival(_, peer):

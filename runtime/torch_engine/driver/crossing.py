@@ -3,6 +3,8 @@
 The service takes what one driver says to the other.
 """
 
+from typing import Any
+
 from runtime.errors import Reason, SwitchError
 from runtime.process.messages import Command
 from runtime.torch_engine import messages
@@ -11,7 +13,7 @@ from runtime.torch_engine.driver.departure import Departure
 from runtime.torch_engine.driver.station import CrossingPart, Station
 
 
-async def obey(host: Station, command: Command) -> object:
+async def obey(host: Station, command: Command[Any]) -> object:
     """Do what the service asks of a driver for a crossing.
 
     Raises:

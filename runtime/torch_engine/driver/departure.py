@@ -6,6 +6,7 @@ Until it hears that they are the target's it holds them all, and can let them go
 import asyncio
 import random
 import time
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Departure(CrossingPart, Syncing):
         """Carriers copy, which serve nothing."""
         return self._parts.settings.beside_copy_share
 
-    async def obey(self, command: Command) -> object:
+    async def obey(self, command: Command[Any]) -> object:
         """Do what the service asks of the source."""
         match command:
             case messages.OpenDeparture():

@@ -370,7 +370,7 @@ class TorchDriver:
         traceback.print_exception(error)
         self.fail(wire.Fatal(Reason.ENGINE_LOST, f"an error of the driver: {type(error).__name__}: {error}"))
 
-    async def _answer(self, call: wire.Call[wire.Command]) -> None:
+    async def _answer(self, call: wire.Call[wire.Command[Any]]) -> None:
         try:
             answer = wire.reply(call.call_id, await self._done(call.command))
         except Exception as error:  # noqa: BLE001 - whoever asked must not wait for ever
@@ -379,7 +379,7 @@ class TorchDriver:
             answer = wire.Reply(call.call_id, trouble=wire.Trouble.of(error))
         self._service.send(answer)
 
-    async def _done(self, command: wire.Command) -> object:
+    async def _done(self, command: wire.Command[Any]) -> object:
         answer: object = None
         match command:
             case wire.Submit(request):
@@ -396,7 +396,7 @@ class TorchDriver:
                 answer = await self._switched(command)
         return answer
 
-    async def _switched(self, command: wire.Command) -> object:
+    async def _switched(self, command: wire.Command[Any]) -> object:
         """Part of a switch."""
         answer: object = None
         match command:

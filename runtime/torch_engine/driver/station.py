@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Any, Protocol
 
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer
@@ -70,7 +70,7 @@ class CrossingPart(ABC):
         """No worker is this switch's alone: those of the topology are the driver's."""
 
     @abstractmethod
-    async def obey(self, command: Command) -> object:
+    async def obey(self, command: Command[Any]) -> object:
         """Do what the service asks."""
 
     async def _start_carrier(self, boxes: tuple[Transfer, ...]) -> Carrier:

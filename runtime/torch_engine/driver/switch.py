@@ -16,6 +16,7 @@ from runtime.kv.carrier.layout import SAMPLES
 from runtime.models import CutTimings, LayerRange
 from runtime.process.liveness import in_time
 from runtime.process.messages import Fatal
+from runtime.process.supervised import cancel
 from runtime.sync.patch import Integers
 from runtime.sync.stream import StreamPlan
 from runtime.torch_engine.driver.capacity import Capacity
@@ -134,8 +135,7 @@ class Switch(Syncing):
             self._call_off(given_up)
         else:
             self.lose(given_up)
-        self._bring_up.cancel()
-        await asyncio.gather(self._bring_up, return_exceptions=True)
+        await cancel({self._bring_up})
         if stays:
             await self._clean_up(self._parts.standby.keep(self._target, self._source))
         else:

@@ -124,7 +124,7 @@ class Workers:
             if worker := self._workers.get(device):
                 worker.process.send_encoded(data)
 
-    async def order(self, device: int, order: wire.Command) -> Any:
+    async def order(self, device: int, order: wire.Command[wire.Answer]) -> wire.Answer:
         """Give an order and wait for its outcome.
 
         Raises:
@@ -141,7 +141,7 @@ class Workers:
             failed = f"device {device} failed at {type(order).__name__}: {error.detail}"
             raise SwitchError(error.reason, failed) from error
 
-    def _send(self, worker: _Worker, order: wire.Command) -> "asyncio.Future[Any]":
+    def _send(self, worker: _Worker, order: wire.Command[wire.Answer]) -> "asyncio.Future[wire.Answer]":
         call, done = worker.calls.begin(order, self._now_s)
         worker.process.send(call)
         return done
@@ -217,7 +217,7 @@ class Workers:
         """
         return tuple((box, self.hello(box.source).handle) for box in boxes)
 
-    async def _in_slices(self, device: int, kind: Callable[..., wire.Command], *what: Any) -> list[Slice]:
+    async def _in_slices(self, device: int, kind: Callable[..., wire.Command[Slice]], *what: Any) -> list[Slice]:
         slices: list[Slice] = []
         after: int | None = 0
         while after is not None:

@@ -383,7 +383,7 @@ class VllmDriver:
         elif request:
             self._llm.engine_core.abort_requests([request.request_id])
 
-    def _answer(self, call: wire.Call[wire.Command]) -> None:
+    def _answer(self, call: wire.Call[wire.Command[Any]]) -> None:
         try:
             answer = wire.reply(call.call_id, self.obey(call.command))
             self.turns += 1
@@ -397,7 +397,7 @@ class VllmDriver:
             answer = wire.Reply(call.call_id, trouble=wire.Trouble.of(RequestError(failed)))
         self._channel.send(answer)
 
-    def obey(self, command: wire.Command) -> object:  # noqa: C901, PLR0912 - one list of all that the service asks
+    def obey(self, command: wire.Command[Any]) -> object:  # noqa: C901, PLR0912 - one list of all that the service asks
         """Do it, between two steps. A class that refines another comes before it."""
         answer: object = None
         match command:
