@@ -21,7 +21,7 @@ from runtime.hosts.tls import HANDSHAKE_S, TlsChannel, context, words
 from runtime.process import messages as wire
 from runtime.process.channel import Ends, Hears
 from runtime.process.facts import gather
-from runtime.process.launcher import SHARED_MEMORY, LocalLauncher, Process, Program
+from runtime.process.launcher import SHARED_MEMORY, LocalLauncher, MemoryHere, Process, Program
 from runtime.process.liveness import AwakeClock
 from runtime.process.supervised import begin
 
@@ -154,18 +154,16 @@ class ServiceSession:
         self._on_over = on_over
         self.channel = TlsChannel(messages.ToAgent, self._hear, self._over, self._give_room)
         self._processes: dict[int, Process] = {}
-        self._memory: dict[messages.MemoryFile, int] = {}
-        """Descriptors."""
+        self._memory: dict[messages.MemoryFile, MemoryHere] = {}
         self._clock: AwakeClock | None = None
         self._heard_s = 0.0
         self._has_room = True
-        self._is_over = False
 
     def begin(self) -> bool:
         """Expect heartbeats from now on; whether the connection is still there."""
-        if not self._is_over:
+        if not self.channel.is_over:
             self._clock = AwakeClock(self._turn)
-        return not self._is_over
+        return not self.channel.is_over
 
     def _turn(self) -> None:
         assert self._clock is not None
@@ -238,7 +236,7 @@ class ServiceSession:
             self.channel.send(wire.reply(call_id, value))
 
     async def _do(self, command: wire.Command[Any]) -> object:
-        if self._is_over:
+        if self.channel.is_over:
             return None  # nobody would give it back
         match command:
             case messages.Inspect(checkpoints):
@@ -246,31 +244,26 @@ class ServiceSession:
             case messages.Probe(data):
                 return len(data)
             case messages.MakeMemory(size):
-                descriptor = os.memfd_create("intentctl-staging")
-                os.ftruncate(descriptor, size)
-                path = f"/proc/{os.getpid()}/fd/{descriptor}"
-                memory = messages.MemoryFile(path, os.fstat(descriptor).st_ino)
-                self._memory[memory] = descriptor
+                made = MemoryHere(size)
+                memory = messages.MemoryFile(made.path, made.inode)
+                self._memory[memory] = made
                 return memory
             case messages.FreeMemory(memory):
-                if (known := self._memory.pop(memory, None)) is not None:
-                    os.close(known)
+                if known := self._memory.pop(memory, None):
+                    known.close()
         return None
 
     def _over(self, why: str) -> None:
         """The service is gone: so is all that it had here."""
-        self._is_over = True
         log.warning("the connection of the service is over (%s); %d processes end", why, len(self._processes))
         if self._clock:
             self._clock.stop()
-        processes = self._processes
-        self._processes = {}
-        for process in processes.values():
+        for process in self._processes.values():
             process.end()
             self._agent.spawn(process.close())
-        for descriptor in self._memory.values():
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        self._processes.clear()
+        for memory in self._memory.values():
+            memory.close()
         self._memory.clear()
         self._on_over(self)
 

@@ -59,16 +59,11 @@ class Hosts:
             if name not in expected.agents
         }
         self._reached: dict[str, RemoteHost] = {}
-        self._lost: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
         """Why, of each host that is lost."""
         self._ours: HostFacts
         self.background = set[asyncio.Task[None]]()
         """Ends when hosts are let go."""
-
-    @property
-    def lost(self) -> dict[str, str]:
-        """The hosts that are lost, and why."""
-        return dict(self._lost)
 
     async def open(self) -> None:
         """Reach every host and hold what it has against the deployment.
@@ -121,7 +116,7 @@ class Hosts:
         """See ``Launchers``."""
         launcher = self._here.get(host) or self._reached.get(host)
         if launcher is None:
-            raise ConnectionError(f"host {host} is lost: {self._lost.get(host, 'it was let go')}")
+            raise ConnectionError(f"host {host} is lost: {self.lost.get(host, 'it was let go')}")
         return launcher
 
     async def _reach(self, name: str) -> None:
@@ -153,7 +148,7 @@ class Hosts:
 
     def _miss(self, name: str, why: str) -> None:
         log.warning("host %s counts as lost: %s", name, why)
-        self._lost[name] = why
+        self.lost[name] = why
         for gpu in self._nodes[name].gpus:
             with contained("devices of hosts"):  # what runs there has to hear of it all the same
                 self.on_out(gpu.index, f"host {name} is lost: {why}")
@@ -162,15 +157,15 @@ class Hosts:
         """Reach a host again whenever it is lost."""
         while True:
             await asyncio.sleep(RETRY_S)
-            if name not in self._lost:
+            if name not in self.lost:
                 continue
             try:
                 await self._reach(name)
             except (OSError, EngineStartError) as error:
-                if (why := words(error)) != self._lost[name]:
+                if (why := words(error)) != self.lost[name]:
                     log.warning("host %s is still lost: %s", name, why)
-                    self._lost[name] = why
+                    self.lost[name] = why
             else:
-                del self._lost[name]
+                del self.lost[name]
                 log.warning("host %s is back", name)
                 self._welcome(name)

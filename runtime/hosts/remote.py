@@ -102,15 +102,12 @@ class RemoteMemory:
     """Memory of an agent."""
 
     host: "RemoteHost"
-    made: messages.MemoryFile | None
     path: str
     inode: int
 
     def close(self) -> None:
-        """See ``SharedFile``."""
-        if self.made is not None:
-            self.host.ask(messages.FreeMemory(self.made))
-            self.made = None
+        """See ``SharedFile``; the agent gives back once what it has."""
+        self.host.ask(messages.FreeMemory(messages.MemoryFile(self.path, self.inode)))
 
 
 class RemoteHost:
@@ -153,12 +150,12 @@ class RemoteHost:
     @property
     def address_there(self) -> str:
         """The address of the other end."""
-        return self._channel.peer_address
+        return self._channel.address("peername")
 
     @property
     def address_here(self) -> str:
         """The address of this end of the connection."""
-        return self._channel.address
+        return self._channel.address("sockname")
 
     def ask(self, command: wire.Command[wire.Answer]) -> "asyncio.Future[wire.Answer]":
         """Ask the agent; the answer is of the command's type, or an ``EngineLostError``."""
@@ -176,7 +173,7 @@ class RemoteHost:
     async def memory(self, size: int) -> RemoteMemory:
         """See ``Launcher``."""
         made = await self.ask(messages.MakeMemory(size))
-        return RemoteMemory(self, made, made.path, made.inode)
+        return RemoteMemory(self, made.path, made.inode)
 
     def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
         """See ``Launcher``; what keeps the agent from starting it is told as its end."""

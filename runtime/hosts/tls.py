@@ -77,18 +77,8 @@ class TlsChannel(asyncio.Protocol):
         self._on_room = on_room
         self._frames = Frames(kind)
         self._transport: asyncio.Transport | None = None
-        self._is_over = self._has_heard = False
+        self.is_over = self._has_heard = False
         self._num_taken = 0
-
-    @property
-    def address(self) -> str:
-        """This end's address: that of the interface which the connection takes."""
-        return self._end("sockname")
-
-    @property
-    def peer_address(self) -> str:
-        """The other end's address."""
-        return self._end("peername")
 
     def has_moved(self) -> bool:
         """Whether bytes came since this was asked last, or the other machine took some of what still waits.
@@ -105,13 +95,17 @@ class TlsChannel(asyncio.Protocol):
                 self._num_taken = taken
         return moved
 
-    def _end(self, name: str) -> str:
-        address = self._transport.get_extra_info(name) if self._transport else None
+    def address(self, end: str) -> str:
+        """Of this end (``sockname``) or the other (``peername``).
+
+        This end's is that of the interface which the connection takes.
+        """
+        address = self._transport.get_extra_info(end) if self._transport else None
         return str(address[0]) if address else ""
 
     def send(self, message: object) -> None:
         """Send now, or as soon as there is room; dropped when the connection is over (``on_closed`` tells)."""
-        if self._is_over or self._transport is None:
+        if self.is_over or self._transport is None:
             return
         if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             self.lose("it does not read what it is sent")
@@ -120,13 +114,13 @@ class TlsChannel(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection at once, without a call back. Idempotent."""
-        self._is_over = True
+        self.is_over = True
         if self._transport is not None:
             self._transport.abort()
 
     def lose(self, why: str) -> None:
         """End the connection at once, and tell."""
-        if not self._is_over:
+        if not self.is_over:
             self.close()
             self._on_closed(why)
 
@@ -134,7 +128,7 @@ class TlsChannel(asyncio.Protocol):
         """See ``asyncio.Protocol``."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=FULL_BYTES)
-        if self._is_over:
+        if self.is_over:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -142,7 +136,7 @@ class TlsChannel(asyncio.Protocol):
         self._has_heard = True
         try:
             for message in self._frames.feed(data):
-                if self._is_over:
+                if self.is_over:
                     return
                 self._on_message(message)
         except FrameError as error:
