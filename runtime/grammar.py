@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 import llguidance
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from runtime.errors import RequestError
+from runtime.process.content import PinnedCheckpoint
 from runtime.tokenizer import Tokenizer
 
 LIMITS = llguidance.LLParserLimits(
@@ -114,6 +116,17 @@ class Vocabulary:
             # it knows tokenizers by the form of their bytes; of others it is told token by token
             tokenizer_wrapper = llguidance.TokenizerWrapper(_GrammarTokenizer(tokenizer))
             self.tokens = llguidance.LLTokenizer(tokenizer_wrapper, vocab_size, ends)
+
+    @classmethod
+    def of(cls, checkpoint: PinnedCheckpoint, vocab_size: int) -> Self:
+        """That of a checkpoint's tokenizer.
+
+        Raises:
+            CheckpointError: it cannot be read, or is not what was served first.
+        """
+        read = cls(Tokenizer.load(checkpoint.folder), vocab_size)
+        checkpoint.verified()
+        return read
 
 
 class _GrammarTokenizer:

@@ -46,19 +46,13 @@ class Compiler:
             compiling.cancel()
 
     async def _compile(self, grammar: str) -> "Matcher":
-        from runtime.grammar import Matcher
+        from runtime.grammar import Matcher, Vocabulary
 
         if self._vocabulary is None or (self._vocabulary.done() and self._vocabulary.exception()):
-            self._vocabulary = asyncio.ensure_future(asyncio.to_thread(self._read_vocabulary))
+            self._vocabulary = asyncio.ensure_future(
+                asyncio.to_thread(Vocabulary.of, self._checkpoint, self._vocab_size)
+            )
         matcher = await asyncio.to_thread(Matcher, grammar, await asyncio.shield(self._vocabulary))
         if matcher.error:
             raise RequestError(f"the grammar cannot be followed: {matcher.error}")
         return matcher
-
-    def _read_vocabulary(self) -> "Vocabulary":
-        from runtime.grammar import Vocabulary
-        from runtime.tokenizer import Tokenizer
-
-        vocabulary = Vocabulary(Tokenizer.load(self._checkpoint.folder), self._vocab_size)
-        self._checkpoint.verified()
-        return vocabulary

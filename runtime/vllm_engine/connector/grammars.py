@@ -12,7 +12,6 @@ import torch
 
 from runtime.grammar import Matcher, Vocabulary
 from runtime.process.content import PinnedCheckpoint
-from runtime.tokenizer import Tokenizer
 
 
 class Grammars:
@@ -29,9 +28,7 @@ class Grammars:
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
-        vocabulary = Vocabulary(Tokenizer.load(self._checkpoint.folder), self._vocab_size)
-        self._checkpoint.verified()
-        return vocabulary
+        return Vocabulary.of(self._checkpoint, self._vocab_size)
 
     def install(self, manager: Any) -> None:
         """Answer for vLLM's structured output manager."""
