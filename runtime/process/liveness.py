@@ -31,6 +31,10 @@ MOST_FAILED_STARTS = 2
 """With a device to blame; then nothing is tried on it any more."""
 MOST_PATIENCE_S = 3600
 """Longer than any step takes."""
+STEPS = 5.0
+"""A step of an engine may take as many times the slowest one."""
+FORGETS = 0.99
+"""With each step the time of the slowest one falls to this share: it is forgotten slowly."""
 UNREAD_S = 0.05
 """After a machine that stood still an answer may have come in time and not been read."""
 

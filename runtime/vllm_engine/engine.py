@@ -378,10 +378,9 @@ class VllmEngine(Revived):
         """
         self._refuse_without_memory([self.topology, target])
         while not self._fits_all(target):
-            shared = (
+            oldest = next(
                 instance for instance in self.standby if not {*instance.topology.devices}.isdisjoint(target.devices)
             )
-            oldest = next(shared)
             self.standby.remove(oldest)
             await oldest.close()
 

@@ -361,11 +361,11 @@ class VllmShadow:
         if self._source.gone:
             raise EngineLostError("the engine that served was lost inside the cut")
 
-    async def _resume(self) -> None:
-        """Let the source go on; one that does not answer is as good as lost."""
+    async def _resume(self, moved: tuple[str, ...] = ()) -> None:
+        """Let the source go on without what has moved; one that does not answer is as good as lost."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._source.call(messages.Resume(()))
+                await self._source.call(messages.Resume(moved))
         except TimeoutError:
             self._source.kill()
         except EngineLostError:
@@ -398,13 +398,7 @@ class VllmShadow:
 
     async def _let_source_go(self, moved: tuple[str, ...]) -> None:
         """The moved requests' blocks on the source are free; those left to drain go on."""
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._source.call(messages.Resume(moved))
-        except TimeoutError:
-            self._source.kill()  # its streams have moved, but for those that were to drain
-        except EngineLostError:
-            pass
+        await self._resume(moved)
         with contextlib.suppress(EngineLostError):  # who watches over the target ends it if it hangs
             await self._target.call(messages.Abandon(tuple(self._told.keys() - set(moved))))
             await self._target.call(messages.Commit())

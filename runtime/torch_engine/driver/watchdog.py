@@ -8,15 +8,10 @@ from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 
 from runtime.errors import Reason, SwitchError
-from runtime.process.liveness import BEAT_S, AwakeClock
+from runtime.process.liveness import BEAT_S, FORGETS, STEPS, AwakeClock
 from runtime.process.messages import Beat, Fatal
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.workers import Ranks
-
-STEPS = 5.0
-"""A step may take as many times the slowest one."""
-FORGETS = 0.99
-"""With each step the time of the slowest one falls to this share: it is forgotten slowly."""
 
 
 @dataclass(frozen=True, slots=True)

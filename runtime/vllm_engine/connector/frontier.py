@@ -77,13 +77,11 @@ class SourceFrontier:
 
     def staged(self, request_id: str) -> int:
         """Positions before this one are in staging memory."""
-        extent = self._extents.get(request_id)
-        return extent.staged if extent else 0
+        return self._extents.get(request_id, _Extent()).staged
 
     def slots(self, request_id: str) -> tuple[int, ...]:
         """Slots of a request, in logical order."""
-        extent = self._extents.get(request_id)
-        return tuple(extent.slots) if extent else ()
+        return tuple(self._extents.get(request_id, _Extent()).slots)
 
     def aim(self, goals: Mapping[str, int]) -> None:
         """Copy up to these positions; whoever is not named is let go."""
@@ -186,13 +184,11 @@ class TargetFrontier:
 
     def loaded(self, request_id: str) -> int:
         """Positions before this one are here."""
-        inflow = self._inflows.get(request_id)
-        return inflow.loaded if inflow else 0
+        return self._inflows.get(request_id, _Inflow()).loaded
 
     def staged(self, request_id: str) -> int:
         """Positions before this one could be here."""
-        inflow = self._inflows.get(request_id)
-        return inflow.staged if inflow else 0
+        return self._inflows.get(request_id, _Inflow()).staged
 
     def drop(self, request_id: str) -> None:
         """Forget a request."""

@@ -18,8 +18,6 @@ from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.messages import Extent
 from runtime.vllm_engine.staging import StagingHandle
 
-ALL_BLOCKS = 1 << 30
-
 
 @dataclass(slots=True)
 class _Parked:

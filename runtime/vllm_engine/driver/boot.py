@@ -28,17 +28,12 @@ from runtime.errors import EngineStartError, Reason, RuntimeFault
 from runtime.process.channel import BlockingChannel, FrameError
 from runtime.process.content import CODE
 from runtime.process.launcher import end_group, group_pids, shared_memory_of
-from runtime.process.liveness import BEAT_S, is_stopped
+from runtime.process.liveness import BEAT_S, FORGETS, STEPS, is_stopped
 from runtime.process.messages import Beat, Fatal, Greeting, Prepared, Trouble
 from runtime.vllm_engine.connector.hooks import VERSIONS, missing
 from runtime.vllm_engine.driver.loop import VllmDriver
 from runtime.vllm_engine.launch import INSTALL
 from runtime.vllm_engine.messages import Preparation, ToDriver, VllmDriverConfig, VllmStarted
-
-STEPS = 5.0
-"""A step may take as many times the slowest one."""
-FORGETS = 0.99
-"""With each step the time of the slowest one falls to this share: it is forgotten slowly."""
 
 
 class Pulse:
@@ -160,10 +155,11 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
         kv_role="kv_both",
         kv_load_failure_policy="recompute",
     )
-    given: dict[str, Any] = dict(config.options)
-    given["kv_transfer_config"] = transfer
-    given["worker_extension_cls"] = "runtime.vllm_engine.connector.hooks.WorkerExtension"
-    arguments = EngineArgs(**given)
+    arguments = EngineArgs(
+        **config.options,
+        kv_transfer_config=transfer,
+        worker_extension_cls="runtime.vllm_engine.connector.hooks.WorkerExtension",
+    )
     usage = UsageContext.ENGINE_CONTEXT
     vllm_config = arguments.create_engine_config(usage)
     _fork_workers()
