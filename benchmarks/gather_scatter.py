@@ -22,7 +22,7 @@ class GatherScatter(StopAndCopy):
     async def _copy_rest(self) -> None:
         runs = self._sync.order()
         gather = held(self._source.topology, self._parts.model, target=_NOBODY)
-        scatter = held(self._target.topology, self._parts.model, source=_NOBODY)
+        scatter = held(self.target.topology, self._parts.model, source=_NOBODY)
         hello = self._parts.workers.hello
         self._copied_bytes += self.place.copy([(box, hello(box.source).handle) for box in gather], runs)
         for box in scatter:

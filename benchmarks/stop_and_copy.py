@@ -18,7 +18,7 @@ class StopAndCopy(Switch):
 
     async def _copy_rest(self) -> None:
         """However long it takes: that is what is measured."""
-        await self._copy(self._sync.order())
+        await self._copy(self._boxes, self._sync.order())
 
 
 class StopAndCopyDriver(TorchDriver):

@@ -55,7 +55,8 @@ class Router:
         self._ledger = Ledger(engine.topology.shape)
         self._streams: dict[str, Stream] = {}
         self._pump: asyncio.Task[None] | None = None
-        self._lost: EngineLostError | None = None
+        self.lost: EngineLostError | None = None
+        """Why the engine serves no more; None while it does."""
         self._background: set[asyncio.Task[None]] = set()
         self._gaps: Gaps | None = None
         self._recovery = Recovery(engine, self._ledger, clock, recovery_timeout_s)
@@ -72,11 +73,6 @@ class Router:
         await self._recovery.close()
         self.encoder.close()
         await asyncio.gather(*self._background, return_exceptions=True)
-
-    @property
-    def lost(self) -> EngineLostError | None:
-        """Why the engine serves no more; None while it does."""
-        return self._lost
 
     @property
     def num_streams(self) -> int:
@@ -153,15 +149,15 @@ class Router:
         # known to the ledger first: its first token may come before submit returns
         self._streams[stream.request_id] = stream
         epoch = self._ledger.open(stream.request_id)
-        if self._lost is not None:
-            raise self._lost
+        if self.lost is not None:
+            raise self.lost
         stream.request = GenerationRequest(stream.request_id, token_ids, self._sampling(params), epoch)
         if self._recovery.holds_back(stream):
             return
         try:
             await self._engine.submit(stream.request)
         except EngineLostError:
-            if self._lost is not None or not self._recovery.timeout_s:
+            if self.lost is not None or not self._recovery.timeout_s:
                 raise
             self._recovery.resume(stream)
 
@@ -179,7 +175,7 @@ class Router:
             return
         self._ledger.close(stream.request_id)
         self._recovery.forget(stream)
-        if self._lost is None and not stream.is_ended:
+        if self.lost is None and not stream.is_ended:
             # in a task of its own: the consumer may sit in a cancelled scope, where nothing can be awaited
             begin("router", self._cancel(stream.request_id), self._background)
         if stream.observer is not None and finish is not None:
@@ -200,7 +196,7 @@ class Router:
         except EngineLostError as problem:
             lost = problem
         finally:
-            self._lost = lost
+            self.lost = lost
             for stream in self._streams.values():
                 stream.fail(lost)
 

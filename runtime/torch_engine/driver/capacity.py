@@ -38,7 +38,8 @@ class Capacity:
         self._parts = host.parts
         self._scheduler = scheduler
         self._pool = self._parts.pool
-        self._wanted = self._pool.num_blocks
+        self.wanted = self._pool.num_blocks
+        """KV blocks that there shall be where devices hold them."""
         self._returned: set[int] = set()
         """Retired blocks whose memory the system has back."""
         self._turn = asyncio.Lock()
@@ -57,7 +58,7 @@ class Capacity:
         """
         async with self._turn:
             self._refuse_size(num_blocks)
-            self._wanted = num_blocks
+            self.wanted = num_blocks
             await self._have(num_blocks)
             slices = await self._punch()
         returned = sum(each.bytes for each in slices)
@@ -113,18 +114,13 @@ class Capacity:
         self._scheduler.request_blocks = min(self._settled(self._host.active.topology), fits)
         self._pool.resize(min(self._pool.capacity, fits))
 
-    @property
-    def wanted(self) -> int:
-        """KV blocks that there shall be where devices hold them."""
-        return self._wanted
-
     def be_whole(self) -> None:
         """Have every block id in circulation: what another driver's blocks are copied to is no hole."""
         self._pool.resize(self._parts.shape.num_blocks - SCRATCH)
 
     def take_over(self, wanted: int) -> None:
         """Have as many blocks as another driver wanted, or as fit here; books only, ``settle`` does the rest."""
-        self._wanted = wanted
+        self.wanted = wanted
         self._scheduler.request_blocks = self._settled(self._host.active.topology)
         self._returned.clear()  # what was copied here took memory
         self._pool.resize(self._scheduler.request_blocks)
@@ -222,7 +218,7 @@ class Capacity:
 
     def _settled(self, topology: Topology) -> int:
         held = footprint.blocks(topology, self._parts.model, self._parts.cluster, self._parts.settings.block_size)
-        return min(self._wanted, held - SCRATCH)
+        return min(self.wanted, held - SCRATCH)
 
     async def _have(self, num_blocks: int) -> None:
         active = self._host.active.topology

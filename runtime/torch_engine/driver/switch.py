@@ -41,7 +41,8 @@ class Switch(Syncing):
     def __init__(self, host: Host, capacity: Capacity, target: Ranks) -> None:
         super().__init__(host, target.topology)
         self._capacity = capacity
-        self._target = target
+        self.target = target
+        """The topology that is being brought up."""
         self._is_back = target.is_loaded
         self._committed = False
         self._ended = False
@@ -51,17 +52,12 @@ class Switch(Syncing):
     @property
     def devices(self) -> frozenset[int]:
         """Devices of the target."""
-        return frozenset(self._target.topology.devices)
-
-    @property
-    def target(self) -> Ranks:
-        """The topology that is being brought up."""
-        return self._target
+        return frozenset(self.target.topology.devices)
 
     def lose(self, error: SwitchError) -> None:
         """A target-only worker is gone: the switch is over, the old topology goes on."""
         self._call_off(error)
-        self._target.lose(error)
+        self.target.lose(error)
 
     async def ready(self) -> None:
         """Wait for the target's roles, and for a step of each."""
@@ -73,7 +69,7 @@ class Switch(Syncing):
         """Copy one slice of what the target lacks, then tell what is left."""
         upcoming = self._upcoming()
         began_s = time.monotonic()
-        slots, copying_s = await self._copy(self._sync.order(self._pace.slots, upcoming))
+        slots, copying_s = await self._copy(self._boxes, self._sync.order(self._pace.slots, upcoming))
         pause_s = self._pace.copied(slots, copying_s, time.monotonic() - began_s)
         if self._host.num_running:
             await asyncio.sleep(pause_s)
@@ -102,7 +98,7 @@ class Switch(Syncing):
             patched_s = time.perf_counter()
             self._committed = True
             self.is_closing = False
-            moved = self._host.commit(self._target, epoch)
+            moved = self._host.commit(self.target, epoch)
             committed_s = time.perf_counter()
             first_step = self._host.resume()
             self._forget_prefixes()  # while workers compute, and before anybody new looks for one
@@ -137,9 +133,9 @@ class Switch(Syncing):
             self.lose(given_up)
         await cancel({self._bring_up})
         if stays:
-            await self._clean_up(self._parts.standby.keep(self._target, self._source))
+            await self._clean_up(self._parts.standby.keep(self.target, self._source))
         else:
-            await self._clean_up(self._target.release_all(self._parts.workers, keep=self._source))
+            await self._clean_up(self.target.release_all(self._parts.workers, keep=self._source))
 
     async def _clean_up(self, giving_back: Awaitable[None]) -> None:
         """Whatever fails in it, the next switch can begin."""
@@ -149,21 +145,21 @@ class Switch(Syncing):
             try:
                 await self._capacity.settle()
             finally:
-                self._host.over(self._target)
+                self._host.over(self.target)
 
     async def _retire_source(self) -> None:
-        await self._parts.standby.keep(self._source, self._target)
+        await self._parts.standby.keep(self._source, self.target)
 
     async def _build(self) -> None:
-        await self._parts.standby.give_way(self._capacity.beside(self._target.topology), self._target.topology)
+        await self._parts.standby.give_way(self._capacity.beside(self.target.topology), self.target.topology)
         await self._capacity.give_back()  # the target's weights come where retired blocks were
-        await self._capacity.gain(self._target)
-        await self._target.load(self._parts.workers)
+        await self._capacity.gain(self.target)
+        await self.target.load(self._parts.workers)
         await self._warm()
         if self._is_back:  # ranks that wait for each other would hold up the steps of those that serve
-            await self._target.warm_up(self._parts.workers)
+            await self.target.warm_up(self._parts.workers)
         else:
-            await self._host.probe(self._target)
+            await self._host.probe(self.target)
 
     async def _warm(self) -> None:
         """Have memory behind what is copied first, and behind the blocks that are taken while it is.
@@ -190,7 +186,7 @@ class Switch(Syncing):
         slots = max(self._pace.slots, 1)
         upcoming = self._upcoming()
         for _ in range(0, self._sync.lag(upcoming), slots):
-            await self._copy(self._sync.order(slots, upcoming))
+            await self._copy(self._boxes, self._sync.order(slots, upcoming))
         if self._parts.settings.check_copies:
             await self._check_sample()
 
@@ -215,7 +211,7 @@ class Switch(Syncing):
         )
 
     async def _patch(self, boxes: dict[int, list[Transfer]], runs: Integers) -> None:
-        await self._copy_boxes(boxes, runs)
+        await self._copy(boxes, runs)
         if self._parts.settings.check_copies:
             await refuse_other_bytes(self._host, [*chain(*boxes.values())], runs, _MOST_IN_CUT)
 
@@ -228,14 +224,11 @@ class Switch(Syncing):
             pool = self._parts.pool
             pool.forget(self._sync.lacking(pool.cached))
 
-    async def _copy(self, runs: Integers) -> tuple[int, float]:
+    async def _copy(self, boxes: dict[int, list[Transfer]], runs: Integers) -> tuple[int, float]:
         """Have every target worker copy its boxes of these slots.
 
         Returns the slots and the seconds of the slowest.
         """
-        return await self._copy_boxes(self._boxes, runs)
-
-    async def _copy_boxes(self, boxes: dict[int, list[Transfer]], runs: Integers) -> tuple[int, float]:
         self._check()
         if not len(runs):
             return 0, 0.0
@@ -271,21 +264,21 @@ class StreamingSwitch(Switch):
     async def _build(self) -> None:
         await self._parts.standby.clear()
         await self._capacity.give_back()
-        await self._target.load_without_weights(self._parts.workers)
+        await self.target.load_without_weights(self._parts.workers)
 
     async def _catch_up(self) -> None:
         """Nothing is copied while requests run."""
 
     async def _copy_rest(self) -> None:
         runs = self._sync.order()
-        way = (self._source, self._target)
+        way = (self._source, self.target)
         moved = list[LayerRange]()
         try:
             for step in self._plan.steps:
                 await self._bring(step, runs, way)
                 moved.append(step)
                 await self._clear(step, way)
-            await self._host.probe(self._target)
+            await self._host.probe(self.target)
         except BaseException as error:
             try:
                 await self._undo(moved, runs, error)
@@ -303,7 +296,7 @@ class StreamingSwitch(Switch):
         if is_lost and moved:
             self._host.fail(Fatal(Reason.RANK_LOST, f"{error}, with KV that had moved to it"))
             return
-        back = self._target, self._source
+        back = self.target, self._source
         for step in self._plan.steps[len(moved) : len(moved) + 1]:
             await self._exchange(step, back)
             await self._clear(step, back)

@@ -478,12 +478,14 @@ def worker_config(
     """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
     gpus = backends.is_on_gpus(config.topology)
     blocks = shape.num_blocks, shape.block_size
-    kv = (shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack)
-    precision = backends.precision_of(config.topology)
-    place = "gpu" if gpus else "cpu"
-    checkpoint = config.checkpoint
-    first = config.first_device
-    address = LOCAL if config.settings.rank_transport == "torch_distributed" else None
     return messages.WorkerConfig(
-        checkpoint, kv, precision, scratch, 0, place, gpus, reader, address, first_device=first
+        checkpoint=config.checkpoint,
+        kv=(shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack),
+        precision=backends.precision_of(config.topology),
+        scratch_block=scratch,
+        place="gpu" if gpus else "cpu",
+        gains=gpus,
+        reader=reader,
+        address=LOCAL if config.settings.rank_transport == "torch_distributed" else None,
+        first_device=config.first_device,
     )

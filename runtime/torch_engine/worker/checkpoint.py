@@ -36,30 +36,26 @@ class Rope:
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str) -> "Rope":
         """Read either spelling: ``rope_parameters`` or ``rope_theta`` with ``rope_scaling``."""
+        scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
         try:
-            return cls._read(config, where)
+            theta = float(scaling.get("rope_theta") or config.get("rope_theta") or 10000.0)
+            kind = scaling.get("rope_type") or scaling.get("type") or "default"
+            if kind == "default":
+                return cls(theta)
+            if kind == "linear":
+                return cls(theta, factor=float(scaling["factor"]))
+            if kind == "llama3":
+                return cls(
+                    theta,
+                    float(scaling["factor"]),
+                    float(scaling["low_freq_factor"]),
+                    float(scaling["high_freq_factor"]),
+                    int(scaling["original_max_position_embeddings"]),
+                )
         except (KeyError, TypeError, ValueError) as error:
             raise UnsupportedModelError(
                 f"{where}: the rope parameters in config.json lack or misstate {error}"
             ) from error
-
-    @classmethod
-    def _read(cls, config: Mapping[str, Any], where: str) -> "Rope":
-        scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        theta = float(scaling.get("rope_theta") or config.get("rope_theta") or 10000.0)
-        kind = scaling.get("rope_type") or scaling.get("type") or "default"
-        if kind == "default":
-            return cls(theta)
-        if kind == "linear":
-            return cls(theta, factor=float(scaling["factor"]))
-        if kind == "llama3":
-            return cls(
-                theta,
-                float(scaling["factor"]),
-                float(scaling["low_freq_factor"]),
-                float(scaling["high_freq_factor"]),
-                int(scaling["original_max_position_embeddings"]),
-            )
         raise UnsupportedModelError(
             f"{where}: rope type {kind!r} is not supported; supported are default, linear, llama3"
         )

@@ -65,8 +65,7 @@ class _Role:
     ranks: Peers
 
     def heads(self, num_kv_heads: int) -> slice:
-        each = num_kv_heads // self.spec.tp_size
-        return slice(self.spec.tp_rank * each, (self.spec.tp_rank + 1) * each)
+        return self.spec.share.of(num_kv_heads)
 
 
 def run(sock: socket.socket) -> None:
