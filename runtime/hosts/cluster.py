@@ -127,8 +127,9 @@ class Hosts:
         with contextlib.ExitStack() as refused:
             refused.callback(remote.close)
             await remote.open(address, self._certificate, expected.checkpoints)
-            what = wrong_devices(node.gpus, remote.facts)
-            if what := what or differences(remote.facts, self._ours, needs_vllm=expected.needs_vllm):
+            if what := wrong_devices(node.gpus, remote.facts) or differences(
+                remote.facts, self._ours, needs_vllm=expected.needs_vllm
+            ):
                 raise EngineStartError(f"host {name}: {what}")
             if remote.lost is not None:
                 raise ConnectionError(remote.lost)

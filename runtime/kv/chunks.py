@@ -16,7 +16,6 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -258,12 +257,7 @@ class _Peer:
     def __init__(self, handle: KvHandle, dims: tuple[int, int, int], memory: Memory, device: torch.device) -> None:
         self._path = handle.path
         self._memory = memory
-        try:
-            with Path(handle.path).open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise TopologyError(f"the KV memory of a peer is gone ({handle.path}): {error}") from error
-        self._directory = _directory(mapped, dims)
+        self._directory = _directory(handle.mapped(), dims)
         self._serials: Addresses = np.zeros(dims, np.int64)
         self._addresses: Addresses = np.zeros(dims, np.int64)
         self._table = torch.zeros(dims, dtype=torch.int64, device=device)

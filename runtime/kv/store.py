@@ -99,6 +99,18 @@ class KvHandle:
 
     path: str
 
+    def mapped(self) -> mmap.mmap:
+        """Its file, to read.
+
+        Raises:
+            TopologyError: the owner is gone.
+        """
+        try:
+            with Path(self.path).open("rb") as file:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise TopologyError(f"the KV memory of a peer is gone ({self.path}): {error}") from error
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -187,11 +199,10 @@ class KvStore:
         """
         began = time.perf_counter()
         before = self.held_bytes
-        rest = self._in_strides(self._populate, pieces, runs, after, began + seconds)
+        rest = self._in_strides(
+            lambda start, size: self._advise(start, size, _MADV_POPULATE_WRITE), pieces, runs, after, began + seconds
+        )
         return Slice(rest, self.held_bytes - before, time.perf_counter() - began)
-
-    def _populate(self, start: int, size: int) -> None:
-        self._advise(start, size, _MADV_POPULATE_WRITE)
 
     def give_back(
         self, pieces: Sequence[Piece], runs: Sequence[tuple[int, int]], seconds: float, after: int = 0
@@ -229,7 +240,7 @@ class KvStore:
 
     def _in_strides(
         self,
-        change: Callable[[int, int], None],
+        change: Callable[[int, int], object],
         pieces: Sequence[Piece],
         runs: Sequence[tuple[int, int]],
         after: int,
@@ -256,12 +267,7 @@ class KvStore:
 
     def _peer(self, handle: KvHandle) -> NDArray[Any]:
         if handle.path not in self._peers:
-            try:
-                with Path(handle.path).open("rb") as file:
-                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except OSError as error:
-                raise TopologyError(f"the KV memory of a peer is gone ({handle.path}): {error}") from error
-            self._peers[handle.path] = _slots_view(mapped, self.shape)
+            self._peers[handle.path] = _slots_view(handle.mapped(), self.shape)
         return self._peers[handle.path]
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,13 +98,10 @@ def _visible(gpus: tuple[GpuFacts, ...], visible: str) -> tuple[GpuFacts, ...]:
     return tuple(found)
 
 
-def wrong_devices(inventory: Iterable[Gpu], facts: HostFacts) -> str:
+def wrong_devices(inventory: Sequence[Gpu], facts: HostFacts) -> str:
     """What of a host's devices the deployment says otherwise; empty: nothing. Pure."""
-    slots = list[Gpu]()
-    gpus = list[Gpu]()
-    for gpu in inventory:
-        (slots if gpu.kind.upper() == "CPU" else gpus).append(gpu)
-    expected_bytes = sum(slot.memory_bytes for slot in slots)
+    gpus = [device for device in inventory if device.kind.upper() != "CPU"]
+    expected_bytes = sum(device.memory_bytes for device in inventory if device.kind.upper() == "CPU")
     if expected_bytes > facts.memory_bytes:
         return f"its CPU slots take {expected_bytes / 1e9:.1f} GB, and it has {facts.memory_bytes / 1e9:.1f} GB"
     if len(gpus) > len(facts.gpus):

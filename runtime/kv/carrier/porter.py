@@ -75,10 +75,10 @@ class Porter:
         self._memory: Memory = np.zeros(_DATA + size, np.uint8)
         self._memory[:PROBE_BYTES] = _probe()
         self.port = ReadPort(side.host, self._memory, side.toward)
-        own = Address(side.host, importlib.metadata.version("nixl-cu12"), self._layout, side.boxes, self.port.address)
-        self._own = own
+        nixl = importlib.metadata.version("nixl-cu12")
+        self._own = Address(side.host, nixl, self._layout, side.boxes, self.port.address)
         most_slots = size // max(self._token_bytes, 1)
-        self.opened = messages.Opened(msgspec.msgpack.encode(own), most_slots, self._token_bytes)
+        self.opened = messages.Opened(msgspec.msgpack.encode(self._own), most_slots, self._token_bytes)
 
     def outcome(self, order: messages.Order) -> object:
         """Carry out an order.
