@@ -10,7 +10,6 @@ from intentctl.options import Output, Where
 from intentctl.status import failure
 
 if TYPE_CHECKING:
-    from intentctl.client import Client
     from intentctl.render import Row
     from service.documents.access import EntryDocument, KeyDocument, VerdictDocument
 
@@ -26,12 +25,6 @@ audit = typer.Typer(
 
 RoleName = StrEnum("RoleName", "viewer operator approver admin tenant gateway metrics")
 """What a key may be for; as ``service.access.rights`` has it, which nothing waits for here."""
-
-
-def _service(where: Where) -> "Client":
-    from intentctl.commands import service
-
-    return service(where)
 
 
 @keys.command("create")
@@ -51,7 +44,7 @@ def create_key(
     """Create a key and print it. It cannot be shown again: only its hash is stored."""
     from pydantic import ValidationError
 
-    from intentctl import render
+    from intentctl import commands, render
     from service.documents.access import KeyRequest
 
     fields = {"name": name, "person": person, "role": role.value, "tenant": tenant, "days": days}
@@ -61,7 +54,7 @@ def create_key(
         raise typer.BadParameter(
             "; ".join(error["msg"].removeprefix("Value error, ") for error in error.errors())
         ) from None
-    made = _service(where).create_key(request)
+    made = commands.service(where).create_key(request)
     if output is not OutputFormat.TABLE:
         render.emit(made, output, ())
         return
@@ -73,9 +66,9 @@ def create_key(
 @spread
 def list_keys(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """List keys with their people, roles and states."""
-    from intentctl import render
+    from intentctl import commands, render
 
-    found = _service(where).keys()
+    found = commands.service(where).keys()
     render.emit(found, output, [(key.prefix, _about(key)) for key in found.keys])
 
 
@@ -87,18 +80,18 @@ def revoke_key(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Revoke a key immediately."""
-    from intentctl import render
+    from intentctl import commands, render
 
-    gone = _service(where).revoke_key(prefix)
+    gone = commands.service(where).revoke_key(prefix)
     render.emit(gone, output, [(gone.prefix, _about(gone))])
 
 
 @spread
 def whoami(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """Show the current key, its role, and the service's clock and version."""
-    from intentctl import render
+    from intentctl import commands, render
 
-    me = _service(where).me()
+    me = commands.service(where).me()
     rows = [
         ("name", f"{me.name}, {me.role}" + (f", key {me.key}" if me.key else ", no keys are asked for")),
         ("may", ", ".join(me.rights)),
@@ -118,10 +111,10 @@ def list_audit(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List audit entries, newest first."""
-    from intentctl import render
+    from intentctl import commands, render
     from service.documents.access import AuditPage
 
-    found = _service(where).audit(AuditPage(before=before, limit=limit, act=act))
+    found = commands.service(where).audit(AuditPage(before=before, limit=limit, act=act))
     render.emit(found, output, [_entry(entry) for entry in found.entries])
     if found.next is not None and output is OutputFormat.TABLE:
         render.talk(f"older ones: intentctl audit list --before {found.next}")
@@ -131,9 +124,9 @@ def list_audit(
 @spread
 def audit_head(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """Print the end of the audit chain, to keep elsewhere and check with `audit verify --head`."""
-    from intentctl import render
+    from intentctl import commands, render
 
-    head = _service(where).audit_head()
+    head = commands.service(where).audit_head()
     if output is not OutputFormat.TABLE:
         render.emit(head, output, ())
         return
@@ -148,9 +141,9 @@ def verify_audit(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Verify that no entry was changed, removed, inserted or moved. Exits with 1 if one was."""
-    from intentctl import render
+    from intentctl import commands, render
 
-    verdict = _service(where).verify_audit(head)
+    verdict = commands.service(where).verify_audit(head)
     render.emit(verdict, output, _verdict(verdict))
     if not verdict.is_whole:
         raise failure("error", f"the audit is not what it was: {len(verdict.flaws)} flaws")

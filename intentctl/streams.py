@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from intentctl.measure import ClientStream
+from runtime.process.supervised import cancel
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -74,9 +75,7 @@ class BackgroundLoad:
 
     async def stop(self) -> list[Recording]:
         """Leave every stream, and return the recordings as they are."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
         return self.recordings
 
     async def grow(self, num_tokens: int, since_s: float = 0.0) -> None:

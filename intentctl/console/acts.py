@@ -191,10 +191,6 @@ async def _control(upstream: Upstream, _: str, form: FormData) -> str:
     return "/settings#controller"
 
 
-async def _show_settings(here: Visit, _: str, status: int) -> Response:
-    return await pages.show_settings(here, status)
-
-
 say = acting(_say, pages.show_talk)
 ask = acting(_ask, pages.show_plan)
 amend = acting(_amend, pages.show_intent)
@@ -205,7 +201,7 @@ approve = acting(_approve, pages.show_plan)
 reject = acting(_reject, pages.show_plan)
 cancel = acting(_cancel, pages.show_operation)
 undo = acting(_undo, pages.show_operation)
-control = acting(_control, _show_settings)
+control = acting(_control, pages.show_settings)
 
 
 async def prefer(request: Request) -> Response:

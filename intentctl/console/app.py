@@ -56,11 +56,11 @@ PAGES = (
     ("/explain", pages.explain),
     ("/live", live.live),
     ("/parts/strip", pages.strip_part),
-    ("/parts/overview", pages.overview_part),
-    ("/parts/intents/{id}", pages.intent_part),
-    ("/parts/plans/{id}", pages.plan_part),
+    ("/parts/overview", pages.overview),
+    ("/parts/intents/{id}", pages.intent),
+    ("/parts/plans/{id}", pages.plan),
     ("/parts/band/{id}", pages.band_part),
-    ("/parts/operations/{id}", pages.operation_part),
+    ("/parts/operations/{id}", pages.operation),
 )
 ACTS = (
     ("/say", acts.say),

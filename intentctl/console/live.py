@@ -12,7 +12,6 @@ from intentctl.console.upstream import Heard, Upstream
 from intentctl.console.visit import signed_in, visit
 from service.documents.operations import ApprovalDocument, OperationDocument
 from service.documents.promises import OutcomeDocument, PromiseDocument
-from service.documents.state import Event
 
 LOOK_S = 5.0
 """Between two looks at what no event tells: load, and how far goals are kept."""
@@ -57,13 +56,9 @@ def subjects(heard: Heard) -> tuple[str, ...]:
     """What is not any more as it was: kinds of things, and ids."""
     if heard.event is None:
         return ("away",) if heard.is_away else ("back",)
-    return _concerned(heard.event)
-
-
-def _concerned(event: Event) -> tuple[str, ...]:
-    match event.data:
+    match heard.event.data:
         case OperationDocument() as operation:
-            kind = () if event.id is None else ("operation",)
+            kind = () if heard.event.id is None else ("operation",)
             return (*kind, operation.id, operation.plan_id)
         case PromiseDocument() as promise:
             return ("promise", promise.intent_id)
@@ -72,7 +67,7 @@ def _concerned(event: Event) -> tuple[str, ...]:
         case ApprovalDocument() as approval:
             return ("approval", approval.plan_id)
         case _:
-            return (event.event,)
+            return (heard.event.event,)
 
 
 def _message(*names: str) -> str:

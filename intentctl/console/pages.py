@@ -29,16 +29,10 @@ async def overview(request: Request) -> Response:
     return await here.page("overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone))
 
 
-async def overview_part(request: Request) -> Response:
-    """The part of it that changes."""
-    here = await visit(request)
-    return here.part("parts/overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone))
-
-
 async def strip_part(request: Request) -> Response:
     """The strip at the top of every page."""
     here = await visit(request)
-    return await here.page("parts/strip.html")
+    return await here.whole("parts/strip.html")
 
 
 async def talk(request: Request) -> Response:
@@ -59,21 +53,10 @@ async def intent(request: Request) -> Response:
 
 async def show_intent(here: Visit, intent_id: str, status: int = 200) -> Response:
     """The conversation of an intent, with its plans."""
-    thread = await facts.thread(here.session.upstream, intent_id)
-    plans = await _views(here, [plan.id for plan in thread.plans])
+    upstream = here.session.upstream
+    thread = await facts.thread(upstream, intent_id)
+    plans = await asyncio.gather(*(facts.plan_view(upstream, plan.id) for plan in thread.plans))
     return await here.page("intent.html", status, thread=thread, plans=plans)
-
-
-async def intent_part(request: Request) -> Response:
-    """The part of it that changes."""
-    here = await visit(request)
-    thread = await facts.thread(here.session.upstream, request.path_params["id"])
-    plans = await _views(here, [plan.id for plan in thread.plans])
-    return here.part("parts/thread.html", thread=thread, plans=plans)
-
-
-async def _views(here: Visit, ids: list[str]) -> list[facts.PlanView]:
-    return list(await asyncio.gather(*(facts.plan_view(here.session.upstream, plan_id) for plan_id in ids)))
 
 
 async def plan(request: Request) -> Response:
@@ -100,13 +83,6 @@ async def show_plan(here: Visit, plan_id: str, status: int = 200) -> Response:
     )
 
 
-async def plan_part(request: Request) -> Response:
-    """The part of it that changes."""
-    here = await visit(request)
-    card = await facts.plan_view(here.session.upstream, request.path_params["id"])
-    return here.part("parts/plan.html", card=card)
-
-
 async def band_part(request: Request) -> Response:
     """The day ahead with an intent beside what is promised."""
     here = await visit(request)
@@ -131,13 +107,6 @@ async def show_operation(here: Visit, operation_id: str, status: int = 200) -> R
     """The card of a switch."""
     seen = await facts.operation_view(here.session.upstream, operation_id, here.reader.timezone)
     return await here.page("operation.html", status, seen=seen)
-
-
-async def operation_part(request: Request) -> Response:
-    """The part of it that changes."""
-    here = await visit(request)
-    seen = await facts.operation_view(here.session.upstream, request.path_params["id"], here.reader.timezone)
-    return here.part("parts/operation.html", seen=seen)
 
 
 async def agenda(request: Request) -> Response:
@@ -243,7 +212,7 @@ async def settings(request: Request) -> Response:
     return await show_settings(await visit(request))
 
 
-async def show_settings(here: Visit, status: int = 200) -> Response:
+async def show_settings(here: Visit, _: str = "", status: int = 200) -> Response:
     """The settings."""
     roles = {role.value: rights for role, rights in RIGHTS.items()}
     return await here.page("settings.html", status, roles=roles, all_rights=list(Right))

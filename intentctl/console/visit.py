@@ -46,7 +46,13 @@ class Visit:
         return cast("str", self.request.path_params.get(name) or self.request.query_params.get(name, ""))
 
     async def page(self, template: str, status: int = 200, **more: object) -> Response:
-        """A whole page, with what stands on every page."""
+        """A page; or the part of it that changes, where a page asks for that."""
+        if is_part(self.request):
+            return self.part(f"parts/{template}", status, **more)
+        return await self.whole(template, status, **more)
+
+    async def whole(self, template: str, status: int = 200, **more: object) -> Response:
+        """A template, with what stands on every page."""
         stands = await facts.now(self.session.upstream)
         try:
             coming = await facts.next_change(self.session.upstream)
