@@ -15,6 +15,7 @@ from service import preflight as preflights
 from service.access import consent as consents
 from service.access import handlers
 from service.access.caller import Caller
+from service.access.chain import Head
 from service.access.keys import redacted
 from service.access.wiring import Acts
 from service.cancelling import refusal
@@ -99,8 +100,16 @@ class ServedOperator(FromFile):
 
     def standing(self, plan_id: str) -> docs.StandingDocument:
         plan, applied_by = self._store.saved_plan(plan_id)
-        generation = self._serving(plan.model).situation().generation
-        return consents.standing(plan_id, applied_by, generation, self._parts.access)
+        access = self._parts.access
+        made = access.audit.newest("plan.create", plan_id)
+        return docs.StandingDocument(
+            plan_id=plan_id,
+            made_by=made.who if made else None,
+            made_s=made.at_s if made else None,
+            approval=access.approvals.of(plan_id),
+            applied_by=applied_by,
+            generation=self._serving(plan.model).situation().generation,
+        )
 
     def approvals(self, request: docs.PageRequest) -> docs.ApprovalsDocument:
         found = self._parts.access.approvals.page(request.page)
@@ -177,19 +186,25 @@ class ServedOperator(FromFile):
         return handlers.create_key(self._parts.access, self._deployment.tenants, self._caller, request)
 
     def keys(self) -> docs.KeysDocument:
-        return handlers.keys(self._parts.access)
+        return docs.KeysDocument(keys=tuple(map(docs.KeyDocument.model_validate, self._parts.access.keys.kept())))
 
     def revoke_key(self, prefix: str) -> docs.KeyDocument:
         return handlers.revoke_key(self._parts.access, self._caller, prefix)
 
     def audit(self, page: docs.AuditPage) -> docs.AuditDocument:
-        return handlers.audit_page(self._parts.access, page)
+        entries = self._parts.access.audit.page(page.before, page.limit, page.act)
+        following = entries[-1].seq if len(entries) == page.limit and entries[-1].seq > 1 else None
+        return docs.AuditDocument(entries=tuple(map(docs.EntryDocument.model_validate, entries)), next=following)
 
     def audit_head(self) -> docs.HeadDocument:
-        return handlers.audit_head(self._parts.access)
+        head = self._parts.access.audit.head()
+        return docs.HeadDocument(seq=head.seq, hash=head.hash, head=str(head))
 
     def verify_audit(self, head: str | None = None) -> docs.VerdictDocument:
-        return handlers.verify_audit(self._parts.access, head)
+        audit = self._parts.access.audit
+        flaws = audit.verify(None if head is None else Head.parse(head))
+        found = tuple(map(docs.FlawDocument.model_validate, flaws))
+        return docs.VerdictDocument(is_whole=not found, entries=audit.head().seq, flaws=found)
 
     def activate(self, intent_id: str, request: docs.ActivateRequest) -> docs.PromiseDocument:
         promises = self._parts.promises
@@ -353,10 +368,7 @@ class ServedOperator(FromFile):
         return is_next
 
     def _save(self, intent: Intent, plan: docs.PlanDocument) -> None:
-        before: docs.Json = {"topology": plan.now.text if plan.now else None}
-        with self._store.transaction():
-            self._store.save_plan(intent, plan, self._caller.name)
-            self._acts.note("plan.create", plan.id, before=before, after={"topology": plan.target.text})
+        self._acts.keep_plan(intent, plan, before={"topology": plan.now.text if plan.now else None})
 
     @property
     def _acts(self) -> Acts:

@@ -18,6 +18,7 @@ from runtime.coordinator import Coordinator
 from runtime.engine import Engine, EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
+from runtime.process.supervised import begin, cancel
 from runtime.router import Router
 from runtime.stream import Gaps
 from service import documents as docs
@@ -248,12 +249,6 @@ class Serving:
             message = f"operation {self.operation.id} is switching; wait for its end, then make a new plan"
             raise RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
 
-    def keep_plan(self, intent: Intent, plan: docs.PlanDocument, acts: Acts) -> None:
-        """Keep a plan that nobody asked for. Blocks."""
-        with self._store.transaction():
-            self._store.save_plan(intent, plan, acts.caller.name)
-            acts.note("plan.create", plan.id, after={"topology": plan.target.text})
-
     async def came_back(self, intent: Intent, plan: docs.PlanDocument, why: str, acts: Acts) -> None:
         """Report that a lost engine came back as a plan's target, like a switch that recovery applied.
 
@@ -355,11 +350,8 @@ class Serving:
     async def close(self) -> None:
         """Give up a switch that has not committed, and wait for its end."""
         if self._switch is not None:
-            self._switch.cancel()
-            await asyncio.gather(self._switch, return_exceptions=True)
-        for task in self._owed:
-            task.cancel()
-        await asyncio.gather(*self._owed, return_exceptions=True)
+            await cancel([self._switch])
+        await cancel(self._owed)
 
     async def _ended(self, operation_id: str) -> RefusedError:
         """Why an operation that is not under way cannot be cancelled."""
@@ -421,9 +413,7 @@ class Serving:
             self._owe(write)
 
     def _owe(self, write: Callable[[], Awaitable[None]]) -> None:
-        task = asyncio.create_task(self._written(write))
-        self._owed.add(task)
-        task.add_done_callback(self._owed.discard)
+        begin("what the store is owed", self._written(write), self._owed)
 
     async def _written(self, write: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -13,8 +13,8 @@ from service.access.chain import AuditEntry
 from service.access.people import Acted, IntentAuthors, lacks_another
 from service.access.policy import Applied, Approval, beyond
 from service.access.rights import RIGHTS, Right
-from service.access.wiring import AccessControl, Acts
-from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest, StandingDocument
+from service.access.wiring import Acts
+from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 from service.errors import RefusedError
@@ -158,19 +158,6 @@ def _words(store: Store, intent_id: str, number: int | None = None) -> IntentAut
         promise = None
     version = store.intent(intent_id, promise.version if promise else number)
     return IntentAuthors(intent_id, version.said_by if version else None, promise.activated_by if promise else None)
-
-
-def standing(plan_id: str, applied_by: str | None, generation: int, access: AccessControl) -> StandingDocument:
-    """How a plan stands while a generation runs."""
-    made = access.audit.newest("plan.create", plan_id)
-    return StandingDocument(
-        plan_id=plan_id,
-        made_by=made.who if made else None,
-        made_s=made.at_s if made else None,
-        approval=access.approvals.of(plan_id),
-        applied_by=applied_by,
-        generation=generation,
-    )
 
 
 def refuse_nobody(rule: Approval) -> None:

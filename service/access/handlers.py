@@ -1,4 +1,4 @@
-"""What is done with keys and the audit, on behalf of somebody."""
+"""What is done with keys, on behalf of somebody."""
 
 import time
 from collections.abc import Collection
@@ -6,7 +6,6 @@ from importlib.metadata import version
 
 from service import documents as docs
 from service.access.caller import Caller
-from service.access.chain import Head
 from service.access.people import RESERVED, folded
 from service.access.rights import RIGHTS, Right, Role
 from service.access.wiring import AccessControl
@@ -67,11 +66,6 @@ def _refused(key: str, why: str, message: str, code: docs.Code = docs.Code.INVAL
     return RefusedError(code, message, [docs.Detail(f"/{key}", message, why)])
 
 
-def keys(access: AccessControl) -> docs.KeysDocument:
-    """All keys, oldest first."""
-    return docs.KeysDocument(keys=tuple(map(docs.KeyDocument.model_validate, access.keys.kept())))
-
-
 def revoke_key(access: AccessControl, caller: Caller, prefix: str) -> docs.KeyDocument:
     """Let a key open nothing any more.
 
@@ -88,23 +82,3 @@ def revoke_key(access: AccessControl, caller: Caller, prefix: str) -> docs.KeyDo
         fields: docs.Json = {"name": key.name, "person": key.person, "role": key.role.value}
         access.audit.add(caller, "key.revoke", prefix, after=fields)
     return docs.KeyDocument.model_validate(key)
-
-
-def audit_page(access: AccessControl, page: docs.AuditPage) -> docs.AuditDocument:
-    """Entries, newest first."""
-    entries = access.audit.page(page.before, page.limit, page.act)
-    following = entries[-1].seq if len(entries) == page.limit and entries[-1].seq > 1 else None
-    return docs.AuditDocument(entries=tuple(map(docs.EntryDocument.model_validate, entries)), next=following)
-
-
-def audit_head(access: AccessControl) -> docs.HeadDocument:
-    """The end of the chain."""
-    head = access.audit.head()
-    return docs.HeadDocument(seq=head.seq, hash=head.hash, head=str(head))
-
-
-def verify_audit(access: AccessControl, head: str | None) -> docs.VerdictDocument:
-    """Whether the chain is what it was."""
-    flaws = access.audit.verify(None if head is None else Head.parse(head))
-    found = tuple(docs.FlawDocument.model_validate(flaw) for flaw in flaws)
-    return docs.VerdictDocument(is_whole=not found, entries=access.audit.head().seq, flaws=found)

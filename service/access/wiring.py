@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import JsonValue
+
+from intent.models import Intent
 from service.access.caller import Caller
 from service.access.keys import Wrong
 from service.access.rights import Role
@@ -20,6 +23,7 @@ if TYPE_CHECKING:  # planning from a file alone waits for none of them
     from service.access.gate import Gate
     from service.access.key_store import KeyStore
     from service.deployment import Deployment
+    from service.documents.plans import PlanDocument
     from service.store import Store
 
 log = logging.getLogger(__name__)
@@ -64,6 +68,16 @@ class Acts:
             StoreError: it cannot be kept.
         """
         self.access.audit.add(self.caller, act, subject, before=before, after=after)
+
+    def keep_plan(self, intent: Intent, plan: "PlanDocument", *, before: Json | None = None, **more: JsonValue) -> None:
+        """Keep a plan that they had made; ``more`` is what the audit has of it beside its target.
+
+        Raises:
+            StoreError: it cannot be kept.
+        """
+        with self.access.store.transaction():
+            self.access.store.save_plan(intent, plan, self.caller.name)
+            self.note("plan.create", plan.id, before=before, after={"topology": plan.target.text, **more})
 
 
 def open_access(store: "Store", deployment: "Deployment", folder: Path) -> AccessControl:

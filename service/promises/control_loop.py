@@ -17,8 +17,8 @@ from pydantic import JsonValue
 from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
 from runtime.models import CutoverReport, Phase, Topology
-from runtime.process.supervised import contained
-from selector.models import Plan, Workload
+from runtime.process.supervised import cancel, contained
+from selector.models import Workload
 from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
@@ -119,9 +119,7 @@ class ControlLoop:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await cancel([self._task])
         with contextlib.suppress(StoreError):
             await self._parts.store.beside(self.book)
 
@@ -421,11 +419,8 @@ class ControlLoop:
         if made is None:
             return None
         intent, plan = made
-        with self._parts.store.transaction():
-            self._parts.store.save_plan(intent, plan, CONTROLLER.name)
-            intents = list[JsonValue](dict.fromkeys(goal.intent_id for goal in found.segment.promised))
-            fields: docs.Json = {"topology": plan.target.text, "cause": decision.cause, "intents": intents}
-            self._parts.acts.note("plan.create", plan.id, after=fields)
+        intents = list[JsonValue](dict.fromkeys(goal.intent_id for goal in found.segment.promised))
+        self._parts.acts.keep_plan(intent, plan, cause=decision.cause, intents=intents)
         self._begun.append(_Begun(decision, found.segment, plan.id))
         return plan
 
@@ -437,17 +432,14 @@ class ControlLoop:
         version = self._parts.store.intent(intent_id)
         if version is None:
             return None
-        plan = self._stamped(found.plan, intent_id)
+        generation = self._parts.serving.situation().generation
+        plan = replace(found.plan, id=usecases.new_id("plan"), intent_id=intent_id, generation=generation)
         facts = {
             "intent_version": version.version,
             "reasons": (f"the controller: {found.decision.reason}", *_load_words(found.load), *plan.reasons),
             "to_acknowledge": usecases.to_acknowledge(version.intent),
         }
         return version.intent, docs.PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
-
-    def _stamped(self, plan: Plan, intent_id: str) -> Plan:
-        generation = self._parts.serving.situation().generation
-        return replace(plan, id=usecases.new_id("plan"), intent_id=intent_id, generation=generation)
 
     def _back(self, decision: Decision) -> tuple[Intent, docs.PlanDocument] | None:
         """The plan to a topology that ran before."""

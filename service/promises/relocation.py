@@ -207,7 +207,7 @@ class Relocation:
         words = f"Run {self._left.model} as {lost} again, where it was lost."
         intent, made = await asyncio.to_thread(self._named, lost, words, serving.engine.topology)
         plan = docs.PlanDocument.model_validate(made).sealed()
-        await self._acts.access.store.beside(serving.keep_plan, intent, plan, self._acts)
+        await self._acts.access.store.beside(self._acts.keep_plan, intent, plan)
         seen = {docs.Code.OUTSIDE_WINDOW.value: RECOVERY.name}
         await serving.apply(plan, lambda: Consent(RECOVERY.name, seen), self._acts)
         await serving.settled()
