@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from intent.models import NAMED_WINDOWS
+from intent.models import NAMED_WINDOWS, Goal
 from runtime.capabilities import Capabilities, Limits
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
@@ -90,6 +90,11 @@ class ServedModel:
                 "give its checkpoint folder as `path`",
             )
         return self.checkpoint
+
+
+def is_about(goal: Goal, model: str) -> bool:
+    """Whether a goal is about a model, or about all of them."""
+    return getattr(goal, "model", None) in {None, model}
 
 
 def read_models(source: LocatedYaml, cluster: Cluster) -> tuple[ServedModel, ...]:

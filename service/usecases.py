@@ -18,10 +18,7 @@ from intent.models import (
     Goal,
     Intent,
     LlmSettings,
-    Objective,
     Outcome,
-    PrecisionRule,
-    Relative,
     TranslatorInfo,
     Window,
 )
@@ -36,7 +33,7 @@ from service.documents.forms import NO_CHARACTER
 from service.documents.plans import PlanDocument, When
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
-from service.models import ServedModel
+from service.models import ServedModel, is_about
 from service.profiles import speeds
 from validator.models import Site
 from validator.schema import errors
@@ -144,16 +141,7 @@ def concerned(intent: Intent, deployment: Deployment, model: str | None = None) 
     """
     if model is not None:
         return [deployment.model(model)]
-    about = {_model_of(goal) for goal in intent.goals}
-    return [model for model in deployment.models if {None, model.name} & about]
-
-
-def _model_of(goal: Goal) -> str | None:
-    """The model that a goal is about; None for all of them."""
-    match goal:
-        case Objective() | Relative() | PrecisionRule() | Config():
-            return goal.model
-    return None
+    return [model for model in deployment.models if any(is_about(goal, model.name) for goal in intent.goals)]
 
 
 def plan(
@@ -176,7 +164,7 @@ def plan(
     refuse_unless_ok(intent)
     now = clock(when.now, deployment)
     moments = zip(intent.goals, said_at or [now] * len(intent.goals), strict=True)
-    begun = [(goal, at) for goal, at in moments if _model_of(goal) in {None, model.name}]
+    begun = [(goal, at) for goal, at in moments if is_about(goal, model.name)]
     goals = [goal for goal, _ in begun]
     segment = _segment(goals, deployment, when, now)
     runs = situation.topology

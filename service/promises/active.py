@@ -32,14 +32,15 @@ class Active:
         self.version = 0
         """Rises with every change of what is promised."""
         self.refresh()
-        store.calls.on_return.append(self._reread)
+        store.calls.on_return.append(self.refresh)
 
     def refresh(self) -> None:
         """Read again what is active, and how the controller stands."""
-        self.control = self.kept_control()
-        self.promises = tuple(self.book.promises(active=True))
-        self.promised = _goals(self.promises)
-        self.version += 1
+        with self.changing:
+            self.control = self.kept_control()
+            self.promises = tuple(self.book.promises(active=True))
+            self.promised = _goals(self.promises)
+            self.version += 1
 
     def kept(self) -> tuple[ActiveGoal, ...]:
         """What is promised by the book: for who may not overlook what was promised a moment ago. Blocks."""
@@ -48,10 +49,6 @@ class Active:
     def kept_control(self) -> Control:
         """How the controller stands by the book. Blocks."""
         return self.book.control(self._deployment.mode)
-
-    def _reread(self) -> None:
-        with self.changing:
-            self.refresh()
 
     def controlled(self, request: ControlRequest, who: str) -> Control:
         """How the controller is to stand; going on ends overrides, refusals and pins.

@@ -51,13 +51,14 @@ def cut(
     begins = begins.astimezone(UTC)
     ends = ends.astimezone(UTC)
     pairs = {(goal.goal.window, goal.said) for goal in promised if not isinstance(goal.goal.window, str)}
-    named = {(window, begins) for window in windows.values()}
-    moments = {at for window, said_at in pairs | named for at in _moments(window, said_at, begins, ends)}
+    of_names = {(window, begins) for window in windows.values()}
+    moments = {at for window, said_at in pairs | of_names for at in _moments(window, said_at, begins, ends)}
     cuts = [begins, *sorted(at for at in moments if begins < at < ends), ends]
     segments = list[Segment]()
     for first, last in pairwise(cuts):
-        segment = _segment(promised, windows, first, last)
-        if segments and _alike(segments[-1], segment):
+        named = tuple(name for name, window in windows.items() if holds(window, first))
+        segment = Segment(first, last, named, tuple(in_force(promised, windows, first)))
+        if segments and (segments[-1].windows, segments[-1].promised) == (segment.windows, segment.promised):
             before = segments.pop()
             segment = Segment(before.begins, last, segment.windows, segment.promised)
         segments.append(segment)
@@ -69,23 +70,12 @@ def in_force(promised: Sequence[ActiveGoal], windows: Mapping[str, Window], now:
     return [goal for goal in promised if _holds(goal, windows, now)]
 
 
-def _segment(
-    promised: Sequence[ActiveGoal], windows: Mapping[str, Window], begins: datetime, ends: datetime
-) -> Segment:
-    named = tuple(name for name, window in windows.items() if holds(window, begins))
-    return Segment(begins, ends, named, tuple(in_force(promised, windows, begins)))
-
-
 def _holds(goal: ActiveGoal, windows: Mapping[str, Window], now: datetime) -> bool:
     window = goal.goal.window
     defined = windows.get(window, window) if isinstance(window, str) else window
     if isinstance(defined, FromNowWindow):  # its last moment is the first of what comes after
         return goal.said <= now < goal.said + timedelta(seconds=defined.duration_s)
     return holds(defined, now)
-
-
-def _alike(segment: Segment, other: Segment) -> bool:
-    return (segment.windows, segment.promised) == (other.windows, other.promised)
 
 
 def _moments(window: Window, said_at: datetime, begins: datetime, ends: datetime) -> Iterator[datetime]:

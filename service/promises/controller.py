@@ -13,6 +13,7 @@ from intent.models import LATENCIES, Objective, ReconfigRule, Window
 from runtime.models import Topology
 from selector.explain import goal_words
 from selector.models import Plan, Workload
+from service.models import is_about
 from service.promises import limits
 from service.promises.agenda import ActiveGoal, Segment, cut
 from service.promises.attainment import (
@@ -91,7 +92,7 @@ class PromiseController:
 
     def promise(self, promised: Sequence[ActiveGoal], activated: datetime | None = None) -> None:
         """What is promised from now on; the newest of it was activated then."""
-        self.promised = tuple(goal for goal in promised if getattr(goal.goal, "model", None) in {None, self.model})
+        self.promised = tuple(goal for goal in promised if is_about(goal.goal, self.model))
         self._activated = activated
         self._segments = []
 

@@ -6,9 +6,7 @@ from zoneinfo import ZoneInfo
 
 from intent.models import Goal, Objective
 from intent.windows import in_words
-from runtime.models import Topology
 from selector import explain
-from selector.models import Infeasible, Plan, Workload
 from service import documents as docs
 from service.promises.agenda import ActiveGoal
 from service.promises.planner import PlannedSegment
@@ -31,11 +29,6 @@ def goal_document(goal: ActiveGoal) -> docs.GoalDocument:
     )
 
 
-def load_document(load: Workload) -> docs.LoadDocument:
-    """A load as plans take it."""
-    return docs.LoadDocument.model_validate(load)
-
-
 def segment_documents(
     model: str, outlooks: Sequence[PlannedSegment], timezone: str, margin: float, now: datetime
 ) -> list[docs.SegmentDocument]:
@@ -56,27 +49,14 @@ def _segment(model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float,
         ends=segment.ends.astimezone(zone),
         windows=segment.windows,
         goals=tuple(map(goal_document, segment.promised)),
-        load=load_document(outlook.workload),
-        topology=_topology(plan.target) if plan else None,
-        replicas=tuple(map(_topology, plan.replicas)) if plan else (),
+        load=docs.LoadDocument.model_validate(outlook.workload),
+        topology=docs.TopologyDocument.model_validate(plan.target) if plan else None,
+        replicas=tuple(map(docs.TopologyDocument.model_validate, plan.replicas)) if plan else (),
         prediction=docs.PredictionDocument.model_validate(plan.prediction) if plan else None,
         margins=tuple(map(docs.MarginDocument.model_validate, plan.margins)) if plan else (),
         predicted_by="simulation" if outlook.is_simulated else "closed_forms",
         switch=docs.SwitchDocument.model_validate(plan.switch) if plan and plan.switch and outlook.changes else None,
         switch_begins=begins.astimezone(zone) if begins else None,
-        infeasible=_infeasible(outlook.answer),
-        notes=_notes(plan) if plan else (),
+        infeasible=None if plan else docs.InfeasibleDocument.model_validate(outlook.answer),
+        notes=tuple(f"{left_out.goal}: {left_out.reason}" for left_out in plan.left_out) if plan else (),
     )
-
-
-def _topology(topology: Topology) -> docs.TopologyDocument:
-    return docs.TopologyDocument.model_validate(topology)
-
-
-def _infeasible(answer: Plan | Infeasible) -> docs.InfeasibleDocument | None:
-    return docs.InfeasibleDocument.model_validate(answer) if isinstance(answer, Infeasible) else None
-
-
-def _notes(plan: Plan) -> tuple[str, ...]:
-    """What of the goals a plan does not weigh."""
-    return tuple(f"{left_out.goal}: {left_out.reason}" for left_out in plan.left_out)

@@ -16,7 +16,7 @@ from service.access.people import Acted, IntentAuthors, lacks_another
 from service.access.wiring import Acts
 from service.deployment import Deployment
 from service.errors import RefusedError
-from service.models import ServedModel
+from service.models import ServedModel, is_about
 from service.promises import admission, people
 from service.promises.active import Active
 from service.promises.agenda import ActiveGoal, cut
@@ -42,7 +42,7 @@ class PlanningContext:
         self, model: ServedModel, promised: Sequence[ActiveGoal], now: datetime, ahead: timedelta
     ) -> list[PlannedSegment]:
         """The time ahead of a model, planned."""
-        mine = [goal for goal in promised if getattr(goal.goal, "model", None) in {None, model.name}]
+        mine = [goal for goal in promised if is_about(goal.goal, model.name)]
         segments = cut(mine, self.deployment.windows, now, now + ahead)
         situation = self.situations[model.name]
         return self.planners[model.name].agenda(segments, situation.topology, situation.capabilities)

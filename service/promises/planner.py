@@ -28,7 +28,7 @@ from selector.prediction import candidate
 from selector.ranking import switch
 from selector.search import select
 from service.deployment import Deployment
-from service.models import ServedModel
+from service.models import ServedModel, is_about
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import saves
 from service.promises.decide import Ahead
@@ -133,7 +133,6 @@ class Plans(Protocol):
         self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
     ) -> PlannedSegment:
         """What comes nearest where nothing holds a load."""
-        ...
 
     def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
         """The share of a load that a topology serves."""
@@ -255,12 +254,9 @@ class Planner:
         if key not in known:
             if len(known) >= REMEMBERED:
                 known = self._predicted = {}
-            known[key] = self._predict(topology, self._problem(workload, topology, engine))
+            found = self._candidate(topology, self._problem(workload, topology, engine))
+            known[key] = found.prediction if found else None
         return known[key]
-
-    def _predict(self, topology: Topology, problem: SearchInput) -> Prediction | None:
-        found = self._candidate(topology, problem)
-        return found.prediction if found else None
 
     def _candidate(self, topology: Topology, problem: SearchInput) -> Candidate | None:
         try:
@@ -307,7 +303,7 @@ class Planner:
         *,
         closely: bool,
     ) -> Plan | Infeasible:
-        goals = tuple(goal for goal in segment.goals if _is_about(goal, self._model.name))
+        goals = tuple(goal for goal in segment.goals if is_about(goal, self._model.name))
         key = (goals, segment.windows, workload, now, engine and engine.out)
         if closest := self._known.get((*key, True)):
             return closest
@@ -392,10 +388,6 @@ def _calm(load: Workload) -> Workload:
 def called(segment: Segment) -> str:
     """The name of its time: of the first window in force, or ``always``."""
     return next(iter(segment.windows), "always")
-
-
-def _is_about(goal: Goal, model: str) -> bool:
-    return getattr(goal, "model", None) in {None, model}
 
 
 def tokens_s(workload: Workload) -> float:

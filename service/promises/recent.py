@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
 
 from service.documents.promises import MomentDocument, RecentDocument, RecentQuery
 from service.promises.attainment import RequestSample
@@ -59,13 +60,9 @@ def _within(
 ) -> range:
     """Places of what was kept in a step."""
     return range(
-        bisect_left(kept, begins_s, key=_at_s),
-        bisect_left(kept, begins_s + step_s, key=_at_s),
+        bisect_left(kept, begins_s, key=attrgetter("at_s")),
+        bisect_left(kept, begins_s + step_s, key=attrgetter("at_s")),
     )
-
-
-def _at_s(entry: ObservedRequest | RequestSample | TickSample) -> float:
-    return entry.at_s
 
 
 def _looked(looks: Sequence[TickSample], within: range) -> tuple[int | None, float | None]:

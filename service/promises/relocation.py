@@ -25,6 +25,7 @@ from service.access.wiring import AccessControl, Acts
 from service.deployment import Deployment
 from service.devices import Devices
 from service.errors import RefusedError, StoreError
+from service.models import is_about
 from service.promises.active import Active
 from service.promises.agenda import cut
 from service.promises.planner import Planner
@@ -55,7 +56,7 @@ class Left:
         Where nothing is promised it is what has the most throughput.
         """
         now = datetime.now(UTC)
-        promised = [goal for goal in self.active.promised if getattr(goal.goal, "model", None) in {None, self.model}]
+        promised = [goal for goal in self.active.promised if is_about(goal.goal, self.model)]
         segment = cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
         declared = self.planner.workload(segment)
         load = replace(load, output_tokens=load.output_tokens or declared.output_tokens) if load else declared

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -74,7 +75,7 @@ class Observation:
 
     def since(self, at_s: float) -> Sequence[RequestSample]:
         """Samples from a moment on."""
-        return self.samples[bisect_left(self.samples, at_s, key=_at_s) :]
+        return self.samples[bisect_left(self.samples, at_s, key=attrgetter("at_s")) :]
 
     def arrived_since(self, at_s: float) -> Sequence[RequestSample]:
         """Samples of requests that came from a moment on."""
@@ -92,10 +93,6 @@ class Observation:
         if came <= usual * (1 + by_chance(usual)):
             return load
         return replace(load, rate_rps=rounded(came / span_s))
-
-
-def _at_s(sample: RequestSample) -> float:
-    return sample.at_s
 
 
 @dataclass(frozen=True, slots=True)
