@@ -6,7 +6,7 @@ Opened by its URL, brought to the tables of this version, its errors in words.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -188,8 +188,8 @@ class DatabaseCalls:
         is_late = isinstance(error, TimeoutError)
         is_unknown = was_whole and (is_late or (isinstance(error, DBAPIError) and error.connection_invalidated))
         if is_late:
-            return self._unusable(f"it did not answer within {LATE_S:g} s", is_unknown=is_unknown)
-        return _unusable(_reason(error), REMEDY[self._engine.dialect.name], is_unknown=is_unknown)
+            return self._unusable(f"it did not answer within {LATE_S:g} s", STALLED_REMEDY, is_unknown=is_unknown)
+        return self._unusable(_reason(error), REMEDY, is_unknown=is_unknown)
 
     def close(self) -> None:
         """Give back the connections and the threads, but those of late calls."""
@@ -205,8 +205,14 @@ class DatabaseCalls:
         if (stalled_s := self.stalled_s) is not None:
             raise self._unusable(f"it has not answered for {stalled_s:.0f} s, and nothing is asked of it until it does")
 
-    def _unusable(self, reason: str, *, is_unknown: bool = False) -> StoreError:
-        return _unusable(reason, STALLED_REMEDY[self._engine.dialect.name], is_unknown=is_unknown)
+    def _unusable(
+        self, reason: str, remedies: Mapping[str, str] = STALLED_REMEDY, *, is_unknown: bool = False
+    ) -> StoreError:
+        unknown = (
+            "; what was to be written may be written all the same: look before you send it again" if is_unknown else ""
+        )
+        remedy = remedies[self._engine.dialect.name]
+        return StoreError(f"the store cannot be used: {reason}{unknown}; {remedy}", is_unknown=is_unknown)
 
     def _execute(self, execute: Callable[..., None], cursor: "sqlite3.Cursor", *arguments: object) -> None:
         connection = cursor.connection
@@ -287,13 +293,6 @@ def _drop(connection: "sqlite3.Connection | DBAPIConnection") -> None:
         connection.rollback()
     finally:
         connection.close()
-
-
-def _unusable(reason: str, remedy: str, *, is_unknown: bool) -> StoreError:
-    unknown = (
-        "; what was to be written may be written all the same: look before you send it again" if is_unknown else ""
-    )
-    return StoreError(f"the store cannot be used: {reason}{unknown}; {remedy}", is_unknown=is_unknown)
 
 
 def _place(folder: Path, url: str | None) -> URL:

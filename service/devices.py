@@ -117,9 +117,7 @@ class Devices:
 
     def _write(self, device: int, out: Out | None, who: Caller) -> None:
         with self._store.transaction() as session:
-            if (row := session.get(OutRow, device)) is not None:
-                session.delete(row)
-                session.flush()
+            session.query(OutRow).filter_by(device=device).delete()
             if out is not None:
                 session.add(OutRow(device=device, **asdict(out)))
             after: Json = {"why": out.why} if out else {}

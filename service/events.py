@@ -110,7 +110,7 @@ class EventBus:
                     log.warning("past events come from memory alone: %s", error)
                     place = self._num_told - len(self._ring)
             news = self._news
-            for event, newest in self._told_since(place):
+            for event, newest in list(islice(self._ring, place - (self._num_told - len(self._ring)), None)):
                 place += 1
                 if may() and (newest > reached or (event.id is None and newest == reached)):
                     reached = newest
@@ -126,9 +126,6 @@ class EventBus:
             for event in events:
                 yield event
             number = events[-1].id or number
-
-    def _told_since(self, place: int) -> Sequence[_Delivered]:
-        return list(islice(self._ring, place - (self._num_told - len(self._ring)), None))
 
     async def _keep(self) -> None:
         """Number and tell what is said until nothing more is."""

@@ -90,6 +90,20 @@ class ServiceMetrics(Collector):
 OUTCOMES = (Phase.DONE, *Reason)
 CUT_PARTS = ("drain", "patch", "commit", "first_step")
 CUT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+GAUGES = {
+    "engine_serving": "1 while the engine can serve",
+    "running_requests": "Requests in the batch",
+    "waiting_requests": "Requests in the queue",
+    "open_streams": "Streams whose client waits for tokens",
+    "free_kv_blocks": "KV blocks not in use",
+    "kv_blocks": "KV blocks in all",
+}
+"""What a model's present state is told in."""
+PREFIX_CACHE = {
+    "prefix_cache_queries": "Tokens looked up in the prefix cache",
+    "prefix_cache_hits": "Tokens found in the prefix cache",
+}
+"""What its engine counts itself, by the names that it has there."""
 
 
 class Metrics:
@@ -101,17 +115,13 @@ class Metrics:
         self._families = Families(self._registry)
         self._tenants: dict[str, TenantMetrics] = {}
         self.of("")
-        self._serving = self._gauge("intentctl_engine_serving", "1 while the engine can serve")
-        self._running = self._gauge("intentctl_running_requests", "Requests in the batch")
-        self._waiting = self._gauge("intentctl_waiting_requests", "Requests in the queue")
-        self._streams = self._gauge("intentctl_open_streams", "Streams whose client waits for tokens")
-        self._free_blocks = self._gauge("intentctl_free_kv_blocks", "KV blocks not in use")
-        self._total_blocks = self._gauge("intentctl_kv_blocks", "KV blocks in all")
+        self._gauges = {
+            name: Gauge(f"intentctl_{name}", about, ["model_name"], registry=self._registry).labels(model)
+            for name, about in GAUGES.items()
+        }
         self._prefix_cache = {
-            "prefix_cache_queries": self._counter(
-                "intentctl_prefix_cache_queries_total", "Tokens looked up in the prefix cache"
-            ),
-            "prefix_cache_hits": self._counter("intentctl_prefix_cache_hits_total", "Tokens found in the prefix cache"),
+            name: Counter(f"intentctl_{name}_total", about, ["model_name"], registry=self._registry).labels(model)
+            for name, about in PREFIX_CACHE.items()
         }
         self._counted = dict.fromkeys(self._prefix_cache, 0)
         self._switches = Counter(
@@ -152,26 +162,24 @@ class Metrics:
 
         ``num_streams`` are open in the router, whatever the engine has of them.
         """
-        self._serving.set(stats is not None)
         is_told = stats is not None
         stats = stats or EngineStats(0, 0, 0, 0)
-        self._running.set(stats.running)
-        self._waiting.set(stats.waiting)
-        self._streams.set(num_streams)
-        self._free_blocks.set(stats.free_blocks)
-        self._total_blocks.set(stats.total_blocks)
+        present = {
+            "engine_serving": is_told,
+            "running_requests": stats.running,
+            "waiting_requests": stats.waiting,
+            "open_streams": num_streams,
+            "free_kv_blocks": stats.free_blocks,
+            "kv_blocks": stats.total_blocks,
+        }
+        for name, value in present.items():
+            self._gauges[name].set(value)
         for name, counter in self._prefix_cache.items() if is_told else ():
             now = getattr(stats, name)
             before = self._counted[name]
             counter.inc(now - before if now >= before else now)  # an engine that started anew counts from 0
             self._counted[name] = now
         return generate_latest(self._registry).decode()
-
-    def _counter(self, name: str, about: str) -> Counter:
-        return Counter(name, about, ["model_name"], registry=self._registry).labels(self._model)
-
-    def _gauge(self, name: str, about: str) -> Gauge:
-        return Gauge(name, about, ["model_name"], registry=self._registry).labels(self._model)
 
 
 LABELS = ("model_name", "tenant")

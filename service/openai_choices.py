@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+from runtime.process.supervised import cancel
 from runtime.stream import Delta
 
 Numbered = tuple[int, Delta]
@@ -36,9 +37,7 @@ async def interleaved(generations: Generations) -> AsyncGenerator[Numbered, None
             running -= item[1].finish is not None
             yield item
     finally:
-        for follower in followers:
-            follower.cancel()
-        await asyncio.gather(*followers, return_exceptions=True)
+        await cancel(followers)
 
 
 async def _follow(

@@ -188,7 +188,7 @@ class Store:
     def intents(self, page: Page) -> Listed[VersionDocument]:
         """Intents, each in its latest version, by when they were first said."""
         with self.transaction() as session:
-            rows, after = _page(session, IntentRow, select(IntentRow), page)
+            rows, after = paged(session, select(IntentRow), page, (IntentRow.created_s, IntentRow.id))
             later = select(AmendmentRow).where(AmendmentRow.intent_id.in_([row.id for row in rows]))
             ordered = session.scalars(later.order_by(AmendmentRow.version))
             latest = {row.intent_id: _later_version(row) for row in ordered}
@@ -229,7 +229,7 @@ class Store:
         if intent_id is not None:
             wanted = wanted.where(PlanRow.intent_id == intent_id if intent_id.isprintable() else false())
         with self.transaction() as session:
-            rows, after = _page(session, PlanRow, wanted, page)
+            rows, after = paged(session, wanted, page, (PlanRow.created_s, PlanRow.id))
             return Listed(tuple(map(_plan, rows)), after)
 
     def claim_plan(self, plan_id: str, operation: OperationDocument) -> bool:
@@ -261,7 +261,7 @@ class Store:
         if done is not None:
             wanted = wanted.where(OperationRow.done == done)
         with self.transaction() as session:
-            rows, after = _page(session, OperationRow, wanted, page)
+            rows, after = paged(session, wanted, page, (OperationRow.created_s, OperationRow.id))
             return Listed(tuple(OperationDocument.model_validate(row.document) for row in rows), after)
 
     def unfinished_operations(self) -> list[OperationDocument]:
@@ -312,11 +312,6 @@ def _added(session: Session, made: GenerationRow) -> int:
     session.add(made)
     session.flush()
     return made.id
-
-
-def _page(session: Session, row: type[Row], wanted: Select[Row], page: Page) -> tuple[Sequence[Row], Cursor | None]:
-    """Rows of a page, newest first, and where the next one begins."""
-    return paged(session, wanted, page, (row.created_s, row.id))
 
 
 def paged(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from intent.models import Intent
+from runtime.process.supervised import begin
 from service.access.caller import Caller
 from service.access.keys import Wrong
 from service.access.rights import Role
@@ -144,11 +145,8 @@ class Doorbell:
         if not count:
             return
         self._unwritten[kind] = 0
-        loop = asyncio.get_running_loop()
-        loop.call_later(self._quiet_s, self._tell, kind)
-        task = loop.create_task(self._store.beside(self._write, kind, count))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        asyncio.get_running_loop().call_later(self._quiet_s, self._tell, kind)
+        begin("wrong keys", self._store.beside(self._write, kind, count), self._writing)
 
     def end(self) -> None:
         """Write what there was in the last minute. Blocks."""
