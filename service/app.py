@@ -55,9 +55,11 @@ class ControlApi(FastAPI):
         for path in document["paths"].values():
             for name, method in path.items():
                 if RIGHT in method:
-                    _ask_for_a_key(method)
+                    method["security"] = [{"key": []}]
+                    _refuse(method, Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.RATE_LIMITED)
                 if name == "post" and SECRET not in method:
-                    _take_an_idempotency_key(method)
+                    method["parameters"] = [*method.get("parameters", ()), PARAMETER]
+                    _refuse(method, *REFUSALS)
                 if "requestBody" in method:
                     method["responses"]["400"] = {"description": "`invalid_request`: the body is no JSON"}
                 for status, answer in method["responses"].items():
@@ -65,18 +67,6 @@ class ControlApi(FastAPI):
                         answer["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         return document
-
-
-def _ask_for_a_key(operation: Tree) -> None:
-    """Say of an operation that it needs a key, and how it answers without the right one."""
-    operation["security"] = [{"key": []}]
-    _refuse(operation, Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.RATE_LIMITED)
-
-
-def _take_an_idempotency_key(operation: Tree) -> None:
-    """Say of an operation that it may be sent again, and how it answers to a key that cannot be."""
-    operation["parameters"] = [*operation.get("parameters", ()), PARAMETER]
-    _refuse(operation, *REFUSALS)
 
 
 def _refuse(operation: Tree, *codes: Code) -> None:

@@ -255,11 +255,9 @@ def _refuse_impatience(source: LocatedYaml, at: tuple[Key, ...], usual: EngineSe
 
 def _contradiction(source: LocatedYaml, low: Said, relation: str, high: Said, why: str) -> DeploymentError:
     """Stands where the file says one of the two."""
-    listed = [f"{dotted(path)} {value}{_default(source, path)}" for path, value in (low, high)]
+    listed = [
+        f"{dotted(path)} {value}{' (the default)' if source.get(path) is None else ''}" for path, value in (low, high)
+    ]
     where = high[0] if source.get(low[0]) is None else low[0]
     message = f"{listed[0]} {relation} {listed[1]}: {why}; lower {dotted(low[0])} or raise {dotted(high[0])}"
     return source.error(where, message)
-
-
-def _default(source: LocatedYaml, path: Sequence[Key]) -> str:
-    return " (the default)" if source.get(path) is None else ""

@@ -14,7 +14,6 @@ from service.openai_declaration import Declared, refusal
 JsonObject = dict[str, JsonValue]
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
-_MODES = ("none", "auto", "required")
 
 
 class Function(Declared):

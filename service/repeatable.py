@@ -8,8 +8,7 @@ from typing import cast
 
 from fastapi import Request, Response
 
-from service.access.rights import Right
-from service.bodies import BoundedRoute, caller_of, needs, refuse_without
+from service.bodies import BoundedRoute, caller_of, refuse_without
 from service.errors import StoreError
 from service.idempotency import (
     HEADER,
@@ -32,11 +31,6 @@ UNKNOWN = "outcome_unknown"
 """Under this name the state of a request says that nobody knows whether it was done: its key stays taken."""
 SECRET = "x-secret-answer"  # noqa: S105 - a name
 """Under this name a route says in the OpenAPI document that its answer holds a secret."""
-
-
-def needs_and_tells_a_secret(right: Right) -> dict[str, str | bool]:
-    """What a route whose answer holds a secret says, as its ``openapi_extra``."""
-    return {**needs(right), SECRET: True}
 
 
 class Repeats:

@@ -12,7 +12,7 @@ from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from intent.models import Intent
 from service import documents as docs
@@ -24,7 +24,7 @@ from service.composition import Composition
 from service.errors import RefusedError
 from service.metrics import merged
 from service.operator import Operator
-from service.repeatable import RepeatableRoute, needs_and_tells_a_secret
+from service.repeatable import SECRET, RepeatableRoute
 from service.serving import ready
 
 
@@ -78,16 +78,10 @@ CANCELLING = Threads("cancelling", 8)
 """For what must work whatever else is slow."""
 
 
-class _Id(Convertor[str]):
+class _Id(StringConvertor):
     """An id in a path: a colon begins what is done with it."""
 
     regex = "[^/:]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("id", _Id())
@@ -113,10 +107,12 @@ class RouteDeclaration(TypedDict):
     openapi_extra: dict[str, object]
 
 
-def call(tag: str, right: Right, *codes: docs.Code, tells_a_secret: bool = False) -> RouteDeclaration:
-    """The keywords of a route for those who have a right, that may answer with these problems."""
-    extra = needs_and_tells_a_secret(right) if tells_a_secret else needs(right)
-    return RouteDeclaration(tags=[tag], responses=refusals(*codes), openapi_extra=dict(extra))
+def call(tag: str, right: Right, *codes: docs.Code, **says: object) -> RouteDeclaration:
+    """The keywords of a route for those who have a right, that may answer with these problems.
+
+    ``says`` is what its OpenAPI document says beside that.
+    """
+    return RouteDeclaration(tags=[tag], responses=refusals(*codes), openapi_extra={**needs(right), **says})
 
 
 READING = (docs.Code.INVALID_REQUEST, docs.Code.STORE)
@@ -404,7 +400,7 @@ def profiles(operator: OperatorDep) -> docs.ProfilesDocument:
     return operator.profiles()
 
 
-@routes.post("/v1/keys", status_code=201, **call("keys", Right.KEYS, *READING, docs.Code.CONFLICT, tells_a_secret=True))
+@routes.post("/v1/keys", status_code=201, **call("keys", Right.KEYS, *READING, docs.Code.CONFLICT, **{SECRET: True}))
 def create_key(body: docs.KeyRequest, operator: OperatorDep) -> docs.NewKeyDocument:
     """Make a key. This answer alone has the whole of it; what is kept is a hash.
 

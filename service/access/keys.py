@@ -15,7 +15,6 @@ from enum import StrEnum
 from service.access.rights import RIGHTS, Right, Role
 
 PREFIX_CHARACTERS = 8
-SECRET_CHARACTERS = 43
 _KEY = re.compile(r"ictl_(?P<prefix>[a-z0-9]{8})_(?P<secret>[A-Za-z0-9_-]{43})")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 

@@ -89,10 +89,6 @@ RETRY_AFTER_S: Mapping[Code, int] = {
 """Problems that are over soon, and when to ask again."""
 
 
-def _absent(value: object) -> bool:
-    return value is None
-
-
 class Problem(Document):
     """What went wrong (RFC 9457); its ``type`` is the code as a URI reference."""
 
@@ -102,13 +98,19 @@ class Problem(Document):
     detail: str
     code: Code
     errors: tuple[Detail, ...]
-    intent: IntentForm | None = Field(default=None, exclude_if=_absent, description="that cannot be planned for")
-    infeasible: InfeasibleDocument | None = Field(default=None, exclude_if=_absent)
-    findings: tuple[Finding, ...] | None = Field(
-        default=None, exclude_if=_absent, description="that nobody has said to have seen"
+    intent: IntentForm | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="that cannot be planned for"
     )
-    reason: str | None = Field(default=None, exclude_if=_absent, description="why a switch was given up")
-    report: CutoverReport | None = Field(default=None, exclude_if=_absent, description="of that switch")
+    infeasible: InfeasibleDocument | None = Field(default=None, exclude_if=lambda value: value is None)
+    findings: tuple[Finding, ...] | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="that nobody has said to have seen"
+    )
+    reason: str | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="why a switch was given up"
+    )
+    report: CutoverReport | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="of that switch"
+    )
 
     @classmethod
     def of(cls, code: Code, detail: str, errors: Sequence[Detail] = ()) -> Self:
