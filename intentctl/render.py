@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from intent.models import Finding, Intent, Question, TranslatorInfo
+from intent.models import Finding, Intent, TranslatorInfo
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
 from runtime.models import CutoverReport, MeasuredLink
@@ -167,7 +167,8 @@ def intent_rows(intent: Intent) -> list[Row]:
     rows += [("finding", _finding(item)) for item in intent.findings if item.message not in questions]
     for question in intent.questions:
         rows.append(("question", question.text))
-        rows += [("options", option) for option in _options(question)]
+        for number, option in enumerate(question.options, start=1):
+            rows.append(("options", f"{number}. {option}{' (default)' if option == question.default else ''}"))
     return [*rows, ("translator", _translator(intent.translator))]
 
 
@@ -195,12 +196,6 @@ def mark_lines(intent: Intent) -> Iterator[str]:
             cells = (2 if east_asian_width(letter) in "WF" else 1 for letter, _ in text)
             owners = (" " if number is None else "^" * (number > 9) or str(number) for _, number in text)
             yield "".join(owner * width for owner, width in zip(owners, cells, strict=True)).rstrip()
-
-
-def _options(question: Question) -> Iterator[str]:
-    """The options with the numbers that answer for them."""
-    for number, option in enumerate(question.options, start=1):
-        yield f"{number}. {option}{' (default)' if option == question.default else ''}"
 
 
 def amendment_rows(answer: docs.AmendmentDocument) -> list[Row]:

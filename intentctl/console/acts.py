@@ -58,7 +58,11 @@ def acting(act: Act, show: Show) -> Callable[[Request], Awaitable[Response]]:
         try:
             path = await act(upstream, subject, form)
         except (ServiceError, ValidationError) as error:
-            refused = error if isinstance(error, ServiceError) else _misspelt(error)
+            refused = (
+                error
+                if isinstance(error, ServiceError)
+                else ServiceError(Code.INVALID_REQUEST, error.errors()[0]["msg"])
+            )
             if refused.code in {Code.UNAUTHENTICATED, Code.UNREACHABLE}:
                 raise
             here.notice = refused.problem
@@ -68,10 +72,6 @@ def acting(act: Act, show: Show) -> Callable[[Request], Awaitable[Response]]:
         return see(path, goes_on=path.endswith(PLAN))
 
     return route
-
-
-def _misspelt(error: ValidationError) -> ServiceError:
-    return ServiceError(Code.INVALID_REQUEST, error.errors()[0]["msg"])
 
 
 async def _shown(show: Show, here: Visit, subject: str, why: ServiceError) -> Response:

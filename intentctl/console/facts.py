@@ -136,7 +136,7 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
     views = tuple(
         ModelView(
             state,
-            _of_model(loads, state.model),
+            next((observed for observed in loads.models if observed.model == state.model), None),
             _charts(
                 next((model for model in recent.models if model.model == state.model), None),
                 [operation for operation in stands.operations if operation.model == state.model],
@@ -150,10 +150,6 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
     runs = {model.model: [model.topology] for model in stands.models}
     cluster = picture(inventory_of(stands.models), runs, out)
     return Overview(stands, cluster, views, coming)
-
-
-def _of_model(loads: docs.LoadsDocument, model: str) -> docs.ObservedDocument | None:
-    return next((observed for observed in loads.models if observed.model == model), None)
 
 
 async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocument]) -> dict[str, docs.PlanDocument]:

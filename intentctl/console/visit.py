@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -35,11 +35,11 @@ class Visit:
     notice: Problem | None = None
     """What went wrong with what they did just now."""
     clock_ahead_s: float = 0.0
-    reader: Viewer = field(init=False)
 
-    def __post_init__(self) -> None:
-        me = self.session.me
-        self.reader = reader_of(self.request, me.timezone)
+    @property
+    def reader(self) -> Viewer:
+        """How they like to read."""
+        return reader_of(self.request, self.session.me.timezone)
 
     def given(self, name: str) -> str:
         """What stands in the path or after it; empty where nothing does."""
