@@ -7,9 +7,7 @@ import time
 from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, Delete, delete, update
-from sqlalchemy.exc import IntegrityError
 
-from service.errors import StoreError
 from service.idempotency import KEPT_S, KeyedRequest, StoredResponse, in_use, outcome_unknown, reused
 from service.store import Store
 from service.tables import AnswerRow
@@ -35,17 +33,8 @@ class IdempotencyStore:
         moment_s = time.time() if now_s is None else now_s
         old = delete(AnswerRow).where(AnswerRow.created_s < moment_s - KEPT_S)
         row = AnswerRow(owner=request.owner, key=request.key, digest=request.digest, created_s=moment_s)
-        try:
-            with self.store.transaction() as session:
-                session.execute(old)
-                if is_unused:
-                    session.execute(_forgetting(request))
-                session.add(row)
-        except StoreError as error:
-            if isinstance(error.__cause__, IntegrityError):
-                return self._answered(request)
-            raise
-        return None
+        first = [old, _forgetting(request)] if is_unused else [old]
+        return None if self.store.add_new(row, first) else self._answered(request)
 
     def keep(self, request: KeyedRequest, answer: StoredResponse) -> None:
         """Keep what a request was answered, if its key was taken for it."""

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, Self, TypeVar
 
-from sqlalchemy import Engine, Select, delete, false, func, select, tuple_, update
+from sqlalchemy import Engine, Executable, Select, delete, false, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
@@ -31,6 +31,7 @@ from service.pages import Cursor, Listed, Page
 from service.tables import (
     AmendmentRow,
     ApprovalRow,
+    Base,
     EventRow,
     GenerationRow,
     IntentRow,
@@ -120,6 +121,19 @@ class Store:
         except (SQLAlchemyError, TimeoutError) as error:
             raise self.calls.in_words(error, was_whole=is_whole) from error
 
+    def add_new(self, row: Base, first: Sequence[Executable] = ()) -> bool:
+        """Write a row after some statements, all or nothing; False where there is one in its place."""
+        try:
+            with self.transaction() as session:
+                for statement in first:
+                    session.execute(statement)
+                session.add(row)
+        except StoreError as error:
+            if isinstance(error.__cause__, IntegrityError):
+                return False
+            raise
+        return True
+
     def next_generation(self, model: str, topology: str) -> int:
         """Record that an engine started in a topology.
 
@@ -163,14 +177,7 @@ class Store:
         """Keep the next version of an intent; False if somebody else has made it."""
         body = version.model_dump(mode="json", exclude={"id", "version", "supersedes"})
         row = AmendmentRow(intent_id=version.id, version=version.version, body=body)
-        try:
-            with self.transaction() as session:
-                session.add(row)
-        except StoreError as error:
-            if isinstance(error.__cause__, IntegrityError):
-                return False
-            raise
-        return True
+        return self.add_new(row)
 
     def intent(self, intent_id: str, version: int | None = None) -> VersionDocument | None:
         """A version of an intent, the latest without a number, or None."""

@@ -4,10 +4,8 @@ import time
 from collections.abc import Callable
 
 from sqlalchemy import delete, select
-from sqlalchemy.exc import IntegrityError
 
 from service.documents.operations import ApprovalDocument
-from service.errors import StoreError
 from service.pages import Listed, Page
 from service.store import Store, paged
 from service.tables import ApprovalRow
@@ -62,12 +60,4 @@ class Approvals:
         else:
             replaced = replaced.where(ApprovalRow.verdict == "approved")
         fields = approval.model_dump(mode="json")
-        try:
-            with self._store.transaction() as session:
-                session.execute(replaced)
-                session.add(ApprovalRow(**fields))
-        except StoreError as error:
-            if isinstance(error.__cause__, IntegrityError):
-                return False
-            raise
-        return True
+        return self._store.add_new(ApprovalRow(**fields), [replaced])
