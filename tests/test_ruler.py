@@ -23,15 +23,15 @@ MAX_STATEMENTS = {
     "intent": 7_596,
     "validator": 861,
     "selector": 3_675,
-    "runtime": 10_727,
-    "service": 8_846,
-    "intentctl": 4_454,
+    "runtime": 10_907,
+    "service": 9_061,
+    "intentctl": 4_432,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
-MAX_CLASSES = 890
-MAX_FILES = 371
+MAX_CLASSES = 895
+MAX_FILES = 373
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
 MAX_ROOMS = 20
