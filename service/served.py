@@ -232,11 +232,9 @@ class ServedOperator(FromFile):
         promises.refuse_mode(request.mode)
         active = promises.active
         fields = request.model_dump(mode="json", exclude_none=True)
-        with active.changing:
-            with self._store.transaction():
-                active.book.set_control(active.controlled(request, self._acts.caller.name))
-                self._acts.note("control.set", "controller", after=fields)
-            active.refresh()
+        with active.changing, active.written(), self._store.transaction():
+            active.book.set_control(active.controlled(request, self._acts.caller.name))
+            self._acts.note("control.set", "controller", after=fields)
         self._loop.call_soon_threadsafe(promises.wake)
         stands = promises.control()
         self._loop.call_soon_threadsafe(self._parts.events.publish, "control", stands)

@@ -200,6 +200,8 @@ class Serving:
                     self.operation = None
                     if error.is_unknown:  # kept or not, it ends: nothing is switched by what nobody knows to be applied
                         ended = claimed.failed(docs.Code.SWITCH_ABORTED, f"nothing was switched: {error}")
+                        self._over.append(ended)
+                        self._events.publish("operation", ended)
                         self._owe(partial(self._store.beside, self._end, ended, acts))
                 raise
             run = self._run(operation, plan.target.noun, acts)

@@ -23,8 +23,8 @@ MAX_STATEMENTS = {
     "intent": 7_596,
     "validator": 861,
     "selector": 3_675,
-    "runtime": 10_907,
-    "service": 9_061,
+    "runtime": 10_919,
+    "service": 9_066,
     "intentctl": 4_432,
 }
 MAX_STATEMENTS_OF_A_FILE = 380

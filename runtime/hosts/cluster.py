@@ -83,7 +83,7 @@ class Hosts:
                 self._miss(name, words(failed))
             elif failed is not None:
                 raise failed
-            else:
+            elif name in self._reached:  # else it was lost while others were waited for
                 self._welcome(name)
         for name in self._expected.agents:
             task = f"search for host {name}"

@@ -102,7 +102,9 @@ class DriverProcess:
         self.gone = self.gone or why
         self.vigil.stop()
         self.process.end()
-        self.ready.cancel()
+        if not self.ready.done():
+            self.ready.set_exception(self.gone)
+            self.ready.exception()  # whoever waits hears of it; nobody has to
         self._calls.fail(why)
 
     async def close(self, why: str = "the engine was closed") -> None:

@@ -307,7 +307,8 @@ class TorchEngine(Revived):
         """Another topology serves; what ran was ended by the driver before."""
         lost = self.topology
         self.topology = stand_in.topology
-        self.comeback.came_back(lost, stand_in.topology, stand_in.why)
+        with contained("engine recovery"):
+            self.comeback.came_back(lost, stand_in.topology, stand_in.why)
 
     def _end_streams(self, detail: str) -> None:
         """End what the lost driver served. How far each came, the ledger knows."""
@@ -426,8 +427,9 @@ class TorchEngine(Revived):
     def renew_spare(self) -> None:
         """Have the next driver's process wait on the host that serves now."""
         host = self._launchers.host_of(self._config.topology.devices)
-        if self._spare and self._spare.process.incarnation.host != host:
-            self._spare.end(EngineLostError("another host serves"))
+        if (spare := self._spare) and spare.process.incarnation.host != host:
+            self._spare = None
+            spare.end(EngineLostError("another host serves"))
             with contextlib.suppress(OSError):  # a lost host gets none
                 self._begin_spare(self._launchers.on(host))
 

@@ -25,7 +25,7 @@ from runtime.process.driver import Revived
 from runtime.process.launcher import Launcher, Launchers, OneHost
 from runtime.process.liveness import RESTART_PATIENCE_S
 from runtime.process.messages import CancelStream, Stats, Submit
-from runtime.process.supervised import begin
+from runtime.process.supervised import begin, contained
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.instance import Instance, Spare, TrackedRequest, UntoldEndError
 from runtime.vllm_engine.messages import Expose, Preparation, VllmDriverConfig
@@ -349,7 +349,8 @@ class VllmEngine(Revived):
         if instance is self.active and self.standby and self._shadow is None and self._down is None:
             begin("vLLM engine", instance.close(), self._background)
             self._serve(self.standby.pop())
-            self.comeback.came_back(instance.topology, self.topology, detail)
+            with contained("engine recovery"):
+                self.comeback.came_back(instance.topology, self.topology, detail)
         elif instance is self.active and self._down is None:
             self._open.clear()
             self.revive(self._relaunch, instance.topology, errors.EngineLostError(detail))

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
@@ -10,6 +11,7 @@ from intent.models import DatedWindow, FromNowWindow, ReconfigRule, Window
 from intent.windows import span
 from service.deployment import Deployment
 from service.documents.promises import ControlRequest, PinDocument, PromiseDocument
+from service.errors import StoreError
 from service.pages import Page
 from service.promises import limits
 from service.promises.admission import local, of_document
@@ -31,6 +33,8 @@ class Active:
         """Held while it is decided what is active: what two people say at once is not looked at apart."""
         self.version = 0
         """Rises with every change of what is promised."""
+        self.is_stale = False
+        """Something was written, and the store has not said yet what is active."""
         self.refresh()
         store.calls.on_return.append(self.refresh)
 
@@ -41,6 +45,15 @@ class Active:
             self.promises = tuple(self.book.promises(active=True))
             self.promised = _goals(self.promises)
             self.version += 1
+            self.is_stale = False
+
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Around a transaction that changes what is active: it is read again then, or at the next look."""
+        self.is_stale = True
+        yield
+        with suppress(StoreError):  # what was written is written
+            self.refresh()
 
     def kept(self) -> tuple[ActiveGoal, ...]:
         """What is promised by the book: for who may not overlook what was promised a moment ago. Blocks."""

@@ -162,6 +162,8 @@ class ControlLoop:
         parts = self._parts
         now = datetime.now(UTC)
         now_s = time.monotonic()
+        if parts.active.is_stale:
+            parts.active.refresh()
         self._heeded = parts.active.control
         for ended in handlers.expire(parts.active, parts.acts, parts.store, now):
             self._publish("promise", ended)

@@ -123,7 +123,7 @@ def activate(
             against += people.against(str(asked_for.target), who, active, now)
     mine = tuple(goal for goal in promised if goal.intent_id == version.id)
     made = _document(version, mine, acts.caller.name, against)
-    with store.transaction():
+    with active.written(), store.transaction():
         for name in request.replace:
             _end(active, name, "superseded", f"{version.id} took its place", acts)
         active.book.keep(made)
@@ -133,7 +133,6 @@ def activate(
             "acknowledged": list(request.acknowledge),
         }
         acts.note("intent.activate", version.id, after=after)
-    active.refresh()
     return made
 
 
@@ -143,22 +142,17 @@ def retire(intent_id: str, active: Active, acts: Acts, store: Store) -> docs.Pro
     Raises:
         RefusedError: it is not active.
     """
-    with store.transaction():
-        ended = _end(active, intent_id, "retired", f"by {acts.caller.name}", acts)
-    active.refresh()
-    return ended
+    with active.written(), store.transaction():
+        return _end(active, intent_id, "retired", f"by {acts.caller.name}", acts)
 
 
 def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[docs.PromiseDocument]:
     """End what can hold at no moment from now on."""
     if not active.over(now):
         return []
-    with active.changing:
-        with store.transaction():
-            over = active.over(now)
-            ended = [_end(active, promise.intent_id, "expired", "its time is over", acts) for promise in over]
-        active.refresh()
-    return ended
+    with active.changing, active.written(), store.transaction():
+        over = active.over(now)
+        return [_end(active, promise.intent_id, "expired", "its time is over", acts) for promise in over]
 
 
 def report(active: Active, here: PlanningContext, store: Store, since: datetime) -> docs.ReportDocument:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from queue import SimpleQueue
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
@@ -266,17 +267,18 @@ def test_of_a_commit_that_answers_too_late_nobody_says_that_nothing_was_written(
         store.append_journal("op-0", "planned", "")
         gate.is_shut = True
         databases.LATE_S = 0.1
-        heard = []
-        store.calls.on_return.append(lambda: heard.append(len(store.journal("op-1"))))
+        heard = SimpleQueue[int]()
+        store.calls.on_return.append(lambda: heard.put(len(store.journal("op-1"))))
         with pytest.raises(StoreError, match="may be written all the same: look before you send it again") as refused:
             store.append_journal("op-1", "planned", "")
         assert refused.value.is_unknown
         gate.is_shut = False
+        databases.LATE_S = 60.0
         gate.opened.set()
         returned(store)
+        assert heard.get(timeout=60) == 1, "what mirrors the store looks again"
         store.append_journal("op-1", "warming", "")
         assert [line.phase for line in store.journal("op-1")] == ["planned", "warming"]
-    assert heard == [1], "what mirrors the store looks again"
 
 
 def test_a_store_that_hangs_is_closed_all_the_same(lock, file_store):

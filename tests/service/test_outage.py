@@ -18,6 +18,7 @@ from sqlalchemy import event
 
 from runtime.models import Phase
 from service import database as databases
+from service.errors import StoreError
 from service.restart import begin
 from service.store import Store
 from tests.runtime.scripted import Script
@@ -227,6 +228,19 @@ def test_a_switch_whose_commit_hangs_is_known_to_a_restart_once_it_can_be_writte
         operation = http.get(f"/v1/operations/{switch}").json()
         assert (operation["phase"], operation["result"]["phase"]) == ("done", "done")
         assert begin(store, service.parts.deployment, service.parts.deployment.model()).topology.shape == "TP2"
+
+
+def test_what_a_person_said_counts_though_the_store_does_not_say_it_again(tmp_path, monkeypatch):
+    def fails(*_: object) -> None:
+        raise StoreError("it stalls")
+
+    with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        monkeypatch.setattr("service.promises.book.Book.control", fails)
+        assert http.post("/v1/controller", json={"paused": True}).status_code == 200
+        assert http.get("/v1/controller").json()["paused"] is False
+        monkeypatch.undo()
+        service.tick()
+        assert http.get("/v1/controller").json()["paused"] is True
 
 
 def test_a_service_stops_while_its_database_hangs(tmp_path):

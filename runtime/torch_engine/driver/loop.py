@@ -32,6 +32,7 @@ from runtime.process import messages as wire
 from runtime.process.channel import AsyncChannel
 from runtime.process.content import CODE
 from runtime.process.launcher import LocalLauncher
+from runtime.process.liveness import BEAT_S
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.capacity import SCRATCH, Capacity, start_blocks
 from runtime.torch_engine.driver.digests import digests
@@ -99,8 +100,15 @@ class TorchDriver:
         """What workers are started with."""
         return worker_config(config, shape, self._scratch, self.reader)
 
+    async def _verified(self, config: messages.TorchDriverConfig) -> messages.TorchDriverConfig:
+        """The orders with the checkpoint's files as they are here; the service hears meanwhile, for a disk may be slow."""
+        looking = asyncio.create_task(asyncio.to_thread(config.checkpoint.verified))
+        while not (await asyncio.wait({looking}, timeout=BEAT_S))[0]:
+            self._service.send(wire.Beat())
+        return msgspec.structs.replace(config, checkpoint=looking.result())
+
     async def _start(self, config: messages.TorchDriverConfig) -> None:
-        config = msgspec.structs.replace(config, checkpoint=config.checkpoint.verified())
+        config = await self._verified(config)
         settings = config.settings
         cluster = config.cluster
         model = READERS[self.reader](config.checkpoint.folder).spec

@@ -134,3 +134,29 @@ async def test_an_error_that_nobody_foresaw_ends_the_search_for_no_host(keys, mo
         await is_back_after(hosts, there)
     assert failing
     assert ERRORS["search for host b"] == before + 1
+
+
+async def test_a_host_that_is_lost_while_others_are_waited_for_stays_out(keys, monkeypatch):
+    reach, is_lost, back = Hosts._reach, asyncio.Event(), list[int]()
+
+    async def slow(hosts: Hosts, name: str) -> None:
+        if name == "c":
+            await is_lost.wait()
+        await reach(hosts, name)
+        if name == "b":
+            hosts._reached["b"].lose("its host died")
+            is_lost.set()
+
+    monkeypatch.setattr(Hosts, "_reach", slow)
+    monkeypatch.setattr(cluster, "RETRY_S", 3600.0)
+    there = {name: There(keys, name) for name in "bc"}
+    addresses = {name: one.address for name, one in there.items()}
+    hosts = Hosts(Expected(CLUSTER, addresses, (), needs_vllm=False, visible=""), keys / "service.pem")
+    hosts.on_back = back.append
+    try:
+        await hosts.open()
+        assert (back, [*hosts.lost]) == ([2], ["b"])
+    finally:
+        await hosts.close()
+        for one in there.values():
+            await one.close()

@@ -14,11 +14,14 @@ from runtime.errors import EngineLostError, Reason, SwitchError
 from runtime.kv.carrier.messages import Fetched, Met
 from runtime.notation import parse_topology
 from runtime.process.driver import DriverProcess
-from runtime.process.messages import Command, Fatal
+from runtime.process.messages import Command, Fatal, Prepared
 from runtime.torch_engine import messages
 from runtime.torch_engine.crossing import CrossingShadow, standing_in
+from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
 from tests.runtime.scripted import cluster_of
+from tests.runtime.scripted_drivers import CHECKPOINT, World
+from tests.runtime.test_submitted_once import done, quiet
 
 CLUSTER = cluster_of("CPU", 1 << 30, 4)
 HERE, THERE = (parse_topology(text, CLUSTER, 4, "fp32") for text in ("CPU[0]:0-4", "CPU[2]:0-4"))
@@ -206,3 +209,26 @@ async def test_the_newest_that_stands_by_and_can_serve_does() -> None:
     assert heard == ["small: Serve", "new: Serve"]
     old.end(EngineLostError("gone"))
     assert await standing_in({HERE: old}, 100) is None  # type: ignore[dict-item]
+
+
+async def test_a_spare_that_was_ended_becomes_no_driver_and_who_waits_for_one_that_ends_hears_of_it() -> None:
+    world = World()
+    settings = EngineSettings(num_blocks=16, spare=True, stall_after_s=1800.0, lost_after_s=3600.0)
+    engine = await done(world, TorchEngine.start(CHECKPOINT, HERE, CLUSTER, settings, world))
+    world.drivers[-1].outbox.append(Prepared())
+    await quiet(world)
+
+    def away(*_: Any) -> Any:
+        raise OSError("host b is lost")
+
+    world.hosts["b"].start = away  # type: ignore[method-assign]
+    engine._config = msgspec.structs.replace(engine._config, topology=THERE)
+    engine.renew_spare()
+    assert engine._take_spare("a") is None
+    engine._config = msgspec.structs.replace(engine._config, topology=HERE)
+    coming = engine.begin_driver(HERE)
+    waiting = asyncio.ensure_future(coming.ready)
+    coming.end(EngineLostError("its host is lost"))
+    with pytest.raises(EngineLostError, match="its host is lost"):
+        await waiting
+    await engine.close()
