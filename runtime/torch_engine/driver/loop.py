@@ -101,7 +101,10 @@ class TorchDriver:
         return worker_config(config, shape, self._scratch, self.reader)
 
     async def _verified(self, config: messages.TorchDriverConfig) -> messages.TorchDriverConfig:
-        """The orders with the checkpoint's files as they are here; the service hears meanwhile, for a disk may be slow."""
+        """The orders with the checkpoint's files as they are here.
+
+        A disk may be slow: the service hears meanwhile that this process lives.
+        """
         looking = asyncio.create_task(asyncio.to_thread(config.checkpoint.verified))
         while not (await asyncio.wait({looking}, timeout=BEAT_S))[0]:
             self._service.send(wire.Beat())

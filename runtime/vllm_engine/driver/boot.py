@@ -235,9 +235,9 @@ def main() -> None:
     os.register_at_fork(after_in_child=connection.close)
     channel = BlockingChannel(connection, ToDriver)
     inbox = queue.SimpleQueue[Any]()
-    threading.Thread(target=_listen, args=(channel, inbox, Path(sys.argv[2])), daemon=True).start()
     with contextlib.suppress(OSError):  # of a service that is gone who listens hears, too, and cleans up
         channel.send(Greeting(CODE))
+    threading.Thread(target=_listen, args=(channel, inbox, Path(sys.argv[2])), daemon=True).start()
     preparation: Preparation = inbox.get()
     pulse = Pulse(channel, preparation.lost_after_s, leave)
     threading.Thread(target=pulse.run, daemon=True).start()
