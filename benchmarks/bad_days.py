@@ -1,4 +1,4 @@
-"""Bad days: sixteen streams over two hosts, while switches, kills, stops, cancels and a hanging database come at random.
+"""Bad days: sixteen streams over two hosts, and random switches, kills, stops and a hanging database.
 
 ``python -m benchmarks.bad_days`` (root; host b is a namespace, as in ``benchmarks.cluster``) lives ``--schedules`` of four
 interruptions each, waits after each until every stream goes on, and prints what came of it: streams that said something else
