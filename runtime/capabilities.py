@@ -42,6 +42,10 @@ class Capabilities:
     """KV of running requests moves from host to host; else the target computes it anew."""
     out: frozenset[int] = frozenset()
     """Devices that are out: what runs may still use them, a target may not."""
+    kv_bytes: int | None = None
+    """KV cache that the engine keeps on each device, at most; None: what memory leaves."""
+    kv_tokens: int | None = None
+    """Tokens whose KV the engine keeps at once, at most; None: what memory leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +63,9 @@ class Limits:
     """As in ``Batching``."""
     max_output_tokens: int | None = None
     """Of one answer; requests for more are refused."""
+    max_utilisation: float = 0.85
+    """Of a plan's target: the load's rate by the rate that it sustains, unless a goal says otherwise."""
+    headroom: float = 1.0
+    """Share of a prediction's error band that a bound has to leave free; 0: the prediction itself may reach it."""
+    usual_tpot_s: float | None = 0.2
+    """Bound on the mean TPOT beside goals that bound another latency alone; about reading speed."""

@@ -65,14 +65,39 @@ Source = Literal["measured", "calibrated", "analytic", "extrapolated"]
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How lengths lie around their mean: lognormal by mean and P95, or a histogram."""
+
+    p95_by_mean: float
+    """1: all alike. No lognormal has more than ``MOST_P95``."""
+    histogram: tuple[tuple[float, float], ...] = ()
+    """Lengths, each by the mean of all, with the share of requests that have it; empty: lognormal."""
+
+
+MOST_P95 = 3.87
+"""exp(1.645 ** 2 / 2): of a lognormal's P95 by its mean."""
+ALIKE = Spread(1.0)
+CHAT_INPUTS = Spread(2.73)
+CHAT_OUTPUTS = Spread(2.43)
+"""As uneven (coefficient of variation 0.96 and 0.77) as Azure's public conversations of 2023 (AzurePublicDataset, CC-BY 4.0)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """What is asked of the service in one window."""
 
     rate_rps: float
     input_tokens: int
+    """Mean, as of the answers."""
     output_tokens: int
     concurrency: int
     """Requests in flight at once that the service should hold."""
+    inputs: Spread = CHAT_INPUTS
+    outputs: Spread = CHAT_OUTPUTS
+    burstiness: float = 1.0
+    """Coefficient of variation of the times between arrivals, which are gamma distributed; 1: Poisson."""
+    prefix_hit: float = 0.0
+    """Share of the prompts' tokens whose KV is in the prefix cache already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +327,8 @@ class SearchInput:
     """What some topologies do under this workload, where that is known better than by prediction."""
     corrections: Corrections = field(default_factory=dict)
     """What predictions are multiplied by, by metric and statistic: what was seen by what was predicted. 1 where none is given."""
+    precision: str | None = None
+    """The weight format that the deployment names for the model; None: the first full one."""
 
     def correction(self, metric: str, stat: str) -> float:
         """What a predicted latency is multiplied by, or (``rate``) a throughput."""
