@@ -16,6 +16,9 @@ class Batching:
     max_step_tokens: int = 2048
     """Tokens of one step, decodes included; prompts are computed in chunks of what is left."""
 
+    def __str__(self) -> str:
+        return f"{self.max_sequences} sequences at once, {self.max_step_tokens} tokens a step"
+
 
 USUAL_BATCHING = Batching()
 

@@ -164,17 +164,28 @@ def kv_bytes_per_token(model: ModelSpec, kv: str) -> int:
     return round(2 * model.num_layers * model.num_kv_heads * model.head_dim * BYTES_PER_VALUE[kv])
 
 
-def blocks(topology: Topology, model: ModelSpec, cluster: Cluster, block_size: int) -> int:
+def blocks(
+    topology: Topology,
+    model: ModelSpec,
+    cluster: Cluster,
+    block_size: int,
+    *,
+    kv_bytes: int | None = None,
+    kv_tokens: int | None = None,
+) -> int:
     """KV blocks the engine can have: the minimum over devices of what is left beside the weights.
 
-    0 if nothing is.
+    0 if nothing is. An engine that keeps ``kv_bytes`` on each device, or ``kv_tokens`` in all, has no more
+    (``Capabilities``).
     """
     weights = weight_bytes(topology, model)
     per_block = block_bytes(topology, model, block_size)
     counts = []
     for device in topology.devices:
-        usable = cluster.gpu(device).memory_bytes * (1 - HEADROOM)
-        counts.append(int((usable - weights[device]) // per_block[device]))
+        left = cluster.gpu(device).memory_bytes * (1 - HEADROOM) - weights[device]
+        counts.append(int((left if kv_bytes is None else min(left, kv_bytes)) // per_block[device]))
+    if kv_tokens is not None:
+        counts.append(kv_tokens // block_size)
     return max(0, min(counts))
 
 

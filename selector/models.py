@@ -309,6 +309,8 @@ class Candidate:
     """Why it was chosen, came second or lost; one sentence for people."""
     replicas: tuple[Topology, ...] = ()
     """Further pipelines beside ``topology``, each with an equal part of the load; the prediction is of all together."""
+    batching: Batching | None = None
+    """How far it fills its steps; None: as the engine is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +331,8 @@ class SearchInput:
     """What predictions are multiplied by, by metric and statistic: what was seen by what was predicted. 1 where none is given."""
     precision: str | None = None
     """The weight format that the deployment names for the model; None: the first full one."""
+    running: Batching | None = None
+    """How what runs fills its steps; None: as far as it may."""
 
     def correction(self, metric: str, stat: str) -> float:
         """What a predicted latency is multiplied by, or (``rate``) a throughput."""
@@ -448,6 +452,10 @@ class Plan:
     """Why nothing in the space is better, one sentence for each thing that decided."""
     bytes_to_move: Mapping[str, int] = field(default_factory=dict)
     """``weights`` and ``kv_per_token``: what the switch has to move."""
+    batching: Batching | None = None
+    """How far the target fills its steps; None: as the engine is set."""
+    now_batching: Batching | None = None
+    """How what runs fills its steps: ``SearchInput.running``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pydantic.config import JsonDict
 from intent.models import Finding
 from intent.openslo.export import Loss
 from intent.windows import MOMENT
+from runtime.capabilities import Batching
 from runtime.models import Stage, Topology
 from selector.models import LeftOut, Source
 from service.documents.forms import (
@@ -139,6 +140,7 @@ class CandidateDocument(Document):
     """A topology that was compared, and why it is not better placed."""
 
     topology: TopologyDocument
+    batching: Batching | None = Field(default=None, description="how far it fills its steps; null: as now")
     replicas: tuple[TopologyDocument, ...] = ()
     prediction: PredictionDocument
     reason: str
@@ -222,6 +224,8 @@ class PlanDocument(Document):
     )
     now: TopologyDocument | None
     target: TopologyDocument
+    batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: as now")
+    now_batching: Batching | None = Field(default=None, description="how what runs fills its steps; null: not known")
     replicas: tuple[TopologyDocument, ...] = Field(default=(), description="further pipelines beside the target")
     prediction: PredictionDocument
     now_prediction: PredictionDocument | None
@@ -244,8 +248,9 @@ class PlanDocument(Document):
     @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
     @property
     def changes(self) -> bool:
-        """Whether the target is another than what runs."""
-        return self.now is None or self.now.text != self.target.text
+        """Whether the target is another than what runs, or fills its steps otherwise."""
+        is_refilled = self.batching not in {None, self.now_batching}
+        return self.now is None or self.now.text != self.target.text or is_refilled
 
     def sealed(self) -> "PlanDocument":
         """With its digest: SHA-256 of all that it says, in hex."""
