@@ -6,13 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from selector.performance.simulator import (
-    MicroBatch,
-    RequestArrival,
-    ServerModel,
-    ServerRun,
-    SimulatedRequest,
-)
+from benchmarks.stepwise_server import MicroBatch, ServerRun, SimulatedRequest
+from selector.performance.simulator import RequestArrival, ServerModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def crossing(
     token_bytes = kv_bytes_per_token(problem.model, today.topology.stages[0].precision.kv)
     kv_bytes = load.held * load.context_tokens * token_bytes
     try:
-        server = server_of(target.topology, problem.model, problem.cluster, profiles, problem.batching)
+        server = server_of(target.topology, problem.model, problem.cluster, profiles, problem.batching, engine)
     except (KeyError, ProfileError):
         return None
     stages_s = times(server, Step.of(1, round(load.context_tokens), 0))

@@ -12,7 +12,7 @@ from intent.models import (
 )
 from runtime.models import Topology
 from selector.models import Candidate, LeftOut, Margin, SearchInput, SwitchPrediction
-from selector.objectives import WORKLOAD_RATE, Balance
+from selector.objectives import UNSAID, Balance, Bound
 from selector.pipelines.optimum import Proof
 
 LABELS = {
@@ -63,7 +63,7 @@ def goal_words(goal: Goal) -> str:
     name = " ".join(filter(None, (goal.stat, LABELS.get(goal.metric, goal.metric))))
     if goal.op in {"minimize", "maximize"}:
         return f"{goal.op} {name}"
-    implied = f", {goal.evidence}" if goal.evidence == WORKLOAD_RATE else ""
+    implied = f", {goal.evidence}" if goal.evidence in UNSAID else ""
     return f"{name} {goal.op} {amount(goal.value or 0.0, goal.unit)}{implied}"
 
 
@@ -74,10 +74,51 @@ def topology_words(topology: Topology) -> str:
     return f"{kinds} {topology.shape}@{'+'.join(formats)}"
 
 
+def candidate_words(candidate: Candidate) -> str:
+    """A topology in short, with how full its steps are."""
+    steps = f" ({candidate.batching})" if candidate.batching else ""
+    return f"{topology_words(candidate.topology)}{steps}"
+
+
+def reading(margin: Margin) -> str:
+    """What is predicted, with the end of its error band that counts: ``1.9 s (up to 2.1 s)``."""
+    predicted = amount(margin.predicted, margin.unit)
+    if not math.isfinite(margin.worst) or margin.worst == margin.predicted:
+        return predicted
+    return f"{predicted} ({'up' if margin.worst > margin.predicted else 'down'} to {amount(margin.worst, margin.unit)})"
+
+
+def instead(goal: Bound, margin: Margin) -> str:
+    """What one gets in place of what was said: ``p99 TPOT 106 ms (up to 117 ms) where you said 100 ms``."""
+    name = goal_words(goal).split(f" {goal.op} ", maxsplit=1)[0]
+    said = amount(margin.bound, margin.unit) if margin.unit else f"{margin.bound:g}"
+    asked = "may be" if isinstance(goal, Objective) and goal.evidence in UNSAID else "where you said"
+    return f"{name} {reading(margin)} {asked} {said}"
+
+
+def part(candidate: Candidate, rate_rps: float, asked_rps: float, money: str) -> str:
+    """How much of a load holds all the goals: ``holds at 3 of your 4 requests/s on A100 TP4``."""
+    holds = f"{money} buys" if money else "every goal holds at"
+    return f"{holds} {rate_rps:.3g} of your {asked_rps:.3g} requests/s on {candidate_words(candidate)}"
+
+
+def missed_goals(goals: Sequence[Goal]) -> str:
+    """Goals in words, listed."""
+    return listed([goal_words(goal) for goal in goals])
+
+
 def misses(margin: Margin) -> str:
     """That a goal is not held, and by what prediction."""
-    reading = amount(margin.predicted, margin.unit)
-    return f"misses {margin.goal}: " + (f"{reading} predicted" if margin.unit else f"it has {reading}")
+    edge = ", on a knife's edge" if margin.is_knife_edge else ""
+    return f"misses {margin.goal}: " + (
+        f"{reading(margin)} predicted{edge}" if margin.unit else f"it has {reading(margin)}"
+    )
+
+
+def simulated(topologies: int, cheaper: int) -> str:
+    """How many topologies a choice was made from."""
+    less = f", {cheaper} of them cheaper" if cheaper else ""
+    return f"{topologies} topologies were simulated{less}"
 
 
 def optimises_less(goal: Goal, mine: float, best: float) -> str:
@@ -87,13 +128,13 @@ def optimises_less(goal: Goal, mine: float, best: float) -> str:
     return f"is worse for {goal_words(goal)}: {amount(mine, unit)} against {amount(best, unit)}"
 
 
-def dearer(loser: Candidate, winner: Candidate, *, priced: bool) -> str:
+def dearer(loser: Candidate, winner: Candidate, *, priced: bool, holds: bool) -> str:
     """Why what costs more loses; devices stand for cost where some have no price."""
+    enough = "are enough for every goal" if holds else "do as well"
     if priced:
         costs = (amount(candidate.prediction.usd_per_hour, "USD/h") for candidate in (loser, winner))
-        return "costs {} where {} hold every goal".format(*costs)
-    fewer = winner.prediction.devices
-    return f"needs {_devices(loser)} where {fewer} hold{'s' if fewer == 1 else ''} every goal"
+        return "costs {} where {} {}".format(*costs, enough)
+    return f"needs {_devices(loser)} where {winner.prediction.devices} {enough}"
 
 
 def balances_less(balance: Balance, mine: tuple[float, float], best: tuple[float, float]) -> str:
@@ -113,15 +154,16 @@ def offer(today: Candidate, best: Candidate, *, priced: bool) -> str:
     )
 
 
-def offer_to_keep_up(today: Candidate, best: Candidate, rate: str) -> str:
-    """That what stays does not keep up with its load, where nobody asked for that."""
-    return f"{topology_words(today.topology)} does not keep up with {rate}; {topology_words(best.topology)} would"
+def offer_to_keep_up(today: Candidate, best: Candidate, missed: Sequence[Margin]) -> str:
+    """That what stays misses something usual, where nobody asked for that."""
+    told = listed([misses(margin) for margin in missed])
+    return f"{topology_words(today.topology)} {told}; {candidate_words(best)} would not"
 
 
 def slower(loser: Candidate, winner: Candidate) -> str:
     """Why a higher TTFT loses, whatever it is when the batch is not full."""
     if loser.prediction.ttft_s["p95"] <= winner.prediction.ttft_s["p95"]:
-        return "has a higher P95 TTFT in a full batch, or has more to move"
+        return "reads worse for the goals together, or has more to move, at the same cost"
     return f"has a P95 TTFT of {_ttft(loser)} where the same cost gives {_ttft(winner)}"
 
 
@@ -159,8 +201,7 @@ def summary(candidate: Candidate) -> str:
         ]
     )
     doubt = f"± {prediction.error_band:.0%}, {prediction.source}"
-    names = " | ".join(map(topology_words, (candidate.topology, *candidate.replicas)))
-    return f"{names} on {_devices(candidate)}: {readings} ({doubt})"
+    return f"{candidate_words(candidate)} on {_devices(candidate)}: {readings} ({doubt})"
 
 
 def proof(found: Proof, layers: int) -> str:
@@ -168,14 +209,12 @@ def proof(found: Proof, layers: int) -> str:
     bound = found.bound
     match bound.metric:
         case "devices":
-            words = f"on fewer than {bound.value:.0f} devices"
+            words = f"on fewer than {bound.value:.0f} devices nothing can hold these goals"
         case "usd_per_hour":
-            words = f"for less than {bound.value:.4g} USD/h"
-        case "rate":
-            words = f"at more than {bound.value:.4g} requests/s"
+            words = f"for less than {bound.value:.4g} USD/h nothing can hold these goals"
         case _:
-            words = f"with a {bound.stat} {bound.metric.upper()} under {amount(bound.value, 's')} in a full batch"
-    return f"{words} at most {found.layers} of {layers} layers fit"
+            words = f"beyond {bound.value:.4g} nothing can hold these goals"
+    return f"{words}: at most {found.layers} of the {layers} layers would be quick enough, or fit"
 
 
 def for_everyone(goal: Goal) -> str:

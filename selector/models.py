@@ -1,5 +1,6 @@
 """The nouns of the selector, its errors, and common models by name."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
@@ -60,7 +61,6 @@ def _spec(name: str, sizes: list[int]) -> ModelSpec:
     return replace(dense, num_experts=experts, experts_per_token=used)
 
 
-Corrections = Mapping[tuple[str, str], float]
 Source = Literal["measured", "calibrated", "analytic", "extrapolated"]
 
 
@@ -293,10 +293,6 @@ class Prediction:
     """Relative half-width: 0.3 means that the truth is expected within 30 %."""
     source: Source
     devices: int
-    """It occupies so many, all replicas together."""
-    replicas: int = 1
-    simulated: tuple[str, ...] = ()
-    """The latencies that are a simulation's, from which the closed form is further off than ``error_band``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +303,6 @@ class Candidate:
     prediction: Prediction
     reason: str
     """Why it was chosen, came second or lost; one sentence for people."""
-    replicas: tuple[Topology, ...] = ()
-    """Further pipelines beside ``topology``, each with an equal part of the load; the prediction is of all together."""
     batching: Batching | None = None
     """How far it fills its steps; None: as the engine is set."""
 
@@ -325,18 +319,10 @@ class SearchInput:
     limits: Limits = field(default_factory=Limits)
     capabilities: Capabilities | None = None
     """What the engine can run; None does not narrow."""
-    observed: Mapping[Topology, Prediction] = field(default_factory=dict)
-    """What some topologies do under this workload, where that is known better than by prediction."""
-    corrections: Corrections = field(default_factory=dict)
-    """What predictions are multiplied by, by metric and statistic: what was seen by what was predicted. 1 where none is given."""
     precision: str | None = None
     """The weight format that the deployment names for the model; None: the first full one."""
     running: Batching | None = None
     """How what runs fills its steps; None: as far as it may."""
-
-    def correction(self, metric: str, stat: str) -> float:
-        """What a predicted latency is multiplied by, or (``rate``) a throughput."""
-        return self.corrections.get((metric, stat), 1.0)
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -374,6 +360,15 @@ class Margin:
     bound: float
     unit: str
     margin: float
+    """Of ``worst``."""
+    worst: float = math.nan
+    """The end of the prediction's error band that has to hold."""
+
+    @property
+    def is_knife_edge(self) -> bool:
+        """Whether the prediction itself holds, but not with the headroom that is asked for."""
+        low, high = sorted((self.predicted, self.worst))
+        return self.margin < 0 and low <= self.bound <= high
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,8 +441,6 @@ class Plan:
     """Operating points and device counts examined; each stands for every split of the layers."""
     switch: SwitchPrediction | None = None
     """From what runs; None when nothing does, or when it cannot be predicted."""
-    replicas: tuple[Topology, ...] = ()
-    """Further pipelines beside ``target``, each with an equal part of the load; only where the engine serves several."""
     certificate: tuple[str, ...] = ()
     """Why nothing in the space is better, one sentence for each thing that decided."""
     bytes_to_move: Mapping[str, int] = field(default_factory=dict)

@@ -205,7 +205,10 @@ FULL = ("fp32", "bf16", "fp16")
 """What ``full`` precision means: nothing is quantised."""
 
 WORKLOAD_RATE = "the workload's rate"
-"""Evidence of the one goal that nobody said: to keep up."""
+"""Evidence of a goal that nobody said: to keep up, with headroom."""
+USUAL = "usual where nobody says it"
+"""Evidence of another: that answers are read as they come."""
+UNSAID = frozenset({WORKLOAD_RATE, USUAL})
 
 Bound = Objective | Config
 
@@ -224,6 +227,13 @@ class Demands:
     balance: Balance | None
     """Latency or throughput weighed against cost, where a priority says so and nothing is to be minimised or maximised."""
     not_evaluated: tuple[Goal, ...]
+    relative: frozenset[Bound] = frozenset()
+    """Bounds on what runs times a factor: whatever a prediction is off by, both are."""
+
+    @property
+    def said(self) -> tuple[Bound, ...]:
+        """Bounds and wishes but those that nobody said and nothing depends on."""
+        return (*self.bounds, *(wish for wish in self.wishes if wish.evidence not in UNSAID))
 
     @property
     def optimise(self) -> bool:
@@ -244,14 +254,17 @@ def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
     overload; else it is wished.
     """
     model = problem.model.name
-    workload = problem.workload
     mine = [goal for goal in goals if getattr(goal, "model", None) in {None, model}]
     readable = [goal for goal in mine if _readable(goal, problem)]
     bounds = [goal for goal in readable if isinstance(goal, Bound) and goal.op not in {"minimize", "maximize"}]
     hard = [goal for goal in bounds if isinstance(goal, Config) or not goal.soft]
     soft = [goal for goal in bounds if isinstance(goal, Objective) and goal.soft]
-    latency = any(isinstance(goal, Objective) and goal.metric in LATENCIES for goal in hard)
-    (hard if latency else soft).append(_keep_up(workload))
+    latencies = {goal.metric for goal in hard if isinstance(goal, Objective) and goal.metric in LATENCIES}
+    usual_tpot_s = problem.limits.usual_tpot_s
+    if latencies == {"ttft"} and usual_tpot_s is not None:
+        soft.append(Objective("tpot", "<=", evidence=USUAL, stat="mean", value=usual_tpot_s, unit="s"))
+    if not _bounds_use(readable, problem):
+        (hard if latencies else soft).append(_keep_up(problem))
     optimised = [_priced(goal, problem) for goal in readable if isinstance(goal, Bound) and goal not in bounds]
     weighed_up = None if optimised else balance(mine, hard)
     if weighed_up is None:
@@ -295,8 +308,16 @@ def _weighed(goal: Goal, mine: Sequence[Goal], model: str) -> bool:
     return isinstance(goal, Priority) and weighed(goal)
 
 
-def _keep_up(workload: Workload) -> Objective:
-    return Objective("throughput_req", ">=", evidence=WORKLOAD_RATE, value=workload.rate_rps, unit="requests/s")
+def _keep_up(problem: SearchInput) -> Objective:
+    most = problem.limits.max_utilisation
+    return Objective("gpu_util", "<=", evidence=WORKLOAD_RATE, value=most, unit="ratio")
+
+
+def _bounds_use(goals: Sequence[Goal], problem: SearchInput) -> bool:
+    """Whether a goal says how busy devices may be, or that they be busier than usual."""
+    most = problem.limits.max_utilisation
+    said = [goal for goal in goals if isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.value]
+    return any(goal.op != ">=" or (goal.value or 0.0) > most for goal in said)
 
 
 def precisions_for(
@@ -332,7 +353,7 @@ def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: 
     if isinstance(goal, Config):
         degrees = [stage.tp_size for stage in topology.stages]
         tp = max(degrees) if goal.op == "<=" else min(degrees)
-        return float({"tp": tp, "pp": topology.pp_size, "replicas": prediction.replicas}[goal.key])
+        return float({"tp": tp, "pp": topology.pp_size, "replicas": 1}[goal.key])
     if goal.metric in LATENCIES:
         readings = {"ttft": prediction.ttft_s, "tpot": prediction.tpot_s, "e2e": prediction.e2e_s}
         return readings[goal.metric][goal.stat or "mean"]
@@ -341,7 +362,7 @@ def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: 
     return {
         "throughput_tok": prediction.throughput_tok_s,
         "throughput_req": prediction.throughput_tok_s / max(1, workload.output_tokens),
-        "gpu_util": prediction.gpu_util,
+        "gpu_util": workload.rate_rps * max(1, workload.output_tokens) / prediction.throughput_tok_s,
         "gpu_count": float(prediction.devices),
         "quality_loss": prediction.quality_loss,
     }[goal.metric]
@@ -357,30 +378,22 @@ def usd_per(unit: str | None, workload: Workload) -> float:
     return HOURS_OF_COST.get(unit or "", 1.0)
 
 
-def thresholds(goals: Sequence[Bound], problem: SearchInput) -> list[Threshold]:
-    """Goals as the search takes them.
-
-    Those that have no place there (TP, PP, a lower bound on utilisation) are left out.
-    """
+def thresholds(goals: Sequence[Bound], workload: Workload) -> list[Threshold]:
+    """Goals as the search takes them; those that it does not bound are left out."""
     return [
-        _threshold(goal, metric, problem)
+        _threshold(goal, metric, workload)
         for goal in goals
         if isinstance(goal, Objective)
         for metric in _SEARCHED[goal.metric].get(goal.op, ())
     ]
 
 
-def _threshold(goal: Objective, metric: Metric, problem: SearchInput) -> Threshold:
-    """On what the search predicts, before corrections."""
-    value = goal.value or 0.0
-    workload = problem.workload
+def _threshold(goal: Objective, metric: Metric, workload: Workload) -> Threshold:
+    value = float(goal.value or 0.0)
     if goal.metric in LATENCIES:
-        stat = goal.stat or "mean"
-        return Threshold(metric, value / problem.correction(metric, stat), stat)
-    sustained = problem.correction("rate", "mean")
+        return Threshold(metric, value, goal.stat or "mean")
     if goal.metric == "gpu_util":
-        return Threshold(metric, workload.rate_rps / value / sustained if value else 0.0)
-    value /= sustained if metric == "rate" else 1.0
+        return Threshold(metric, workload.rate_rps / value if value else 0.0)
     scale = {
         "throughput_tok": 1 / max(1, workload.output_tokens),
         "cost": 1 / usd_per(goal.unit, workload),
@@ -410,20 +423,25 @@ EVALUATED = frozenset(_SEARCHED)
 """Metrics of which a prediction says something."""
 
 
-def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str) -> Margin:
-    """How far a candidate is from the bound, relative to it (absolute if the bound is 0); 0 or more holds."""
+_BANDED = frozenset({*LATENCIES, "throughput_tok", "throughput_req"})
+"""What a prediction is off by its error band at most; what is counted or set is known."""
+
+
+def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str = "", headroom: float = 0.0) -> Margin:
+    """How far a candidate is from the bound, relative to it (absolute if the bound is 0); 0 or more holds.
+
+    ``headroom`` is the share of the error band that has to be free.
+    """
     predicted = value_of(goal, candidate.topology, candidate.prediction, workload)
     bound = float(goal.value if goal.value is not None else 0)
-    gap = {"<=": bound - predicted, ">=": predicted - bound}.get(goal.op, 0.0 - abs(predicted - bound))
-    if math.isclose(predicted, bound, rel_tol=1e-9):  # a bound that is used up: the sum differs in the last digit
+    banded = isinstance(goal, Objective) and goal.metric in _BANDED
+    off = candidate.prediction.error_band * headroom if banded else 0.0
+    worst = predicted * (1 + off if goal.op == "<=" else 1 - off)
+    gap = {"<=": bound - worst, ">=": worst - bound}.get(goal.op, 0.0 - abs(predicted - bound))
+    if math.isclose(worst, bound, rel_tol=1e-9):  # a bound that is used up: the sum differs in the last digit
         gap = 0.0
     unit = (goal.unit or "") if isinstance(goal, Objective) else ""
-    return Margin(words, predicted, bound, unit, gap / abs(bound) if bound else gap)
-
-
-def holds(goal: Bound, candidate: Candidate, workload: Workload) -> bool:
-    """Whether the prediction meets the bound."""
-    return margin_of(goal, candidate, workload, "").margin >= 0
+    return Margin(words, predicted, bound, unit, gap / abs(bound) if bound else gap, worst)
 
 
 def absolute(goals: Sequence[Goal], today: Candidate | None, workload: Workload) -> list[Goal]:

@@ -1,26 +1,20 @@
-"""A topology as a server, what it is predicted to do, and a closer look. Pure."""
+"""A topology as a server, and what it is predicted to do. Pure."""
 
 import math
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
-import numpy as np
-
-from intent.models import PERCENTILES
-from runtime.capabilities import USUAL_BATCHING, Batching
+from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities
+from runtime.errors import TopologyError
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
-from selector.models import Candidate, Prediction, Profile, SearchInput, Source
-from selector.performance.latency import Reading, reading_of
+from selector.models import Candidate, Prediction, Profile, ProfileError, SearchInput, Source
+from selector.performance.judge import IDLE_RPS, Outcome, judged, sustained_rps
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import stage_costs
-from selector.performance.simulator import RequestArrival, ServerModel, simulate
-from selector.pipelines.grid import Grid, Pipeline
-from selector.pipelines.operating import BLOCK_TOKENS, OperatingLoad, Setting, StageKind, pools_of
-from selector.pipelines.optimum import STATISTICS, Metric, Threshold, latencies_s
-from selector.pipelines.stages import running
+from selector.performance.simulator import ServerModel
+from selector.pipelines.operating import BLOCK_TOKENS
 
 
 def server_of(
@@ -29,93 +23,83 @@ def server_of(
     cluster: Cluster,
     profiles: Mapping[str, Profile],
     batching: Batching = USUAL_BATCHING,
+    engine: Capabilities | None = None,
 ) -> ServerModel:
-    """A topology as a server of continuous batches.
+    """A topology as a server of continuous batches; an engine may keep less KV than fits.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
         TopologyError: two stages on nodes without a network between them.
     """
+    kv_bytes = engine.kv_bytes if engine else None
+    kv_tokens = engine.kv_tokens if engine else None
+    held = blocks(topology, model, cluster, BLOCK_TOKENS, kv_bytes=kv_bytes, kv_tokens=kv_tokens)
     return ServerModel(
         stages=stage_costs(topology, model, cluster, profiles),
         slots=batching.max_sequences,
-        kv_tokens=blocks(topology, model, cluster, BLOCK_TOKENS) * BLOCK_TOKENS,
+        kv_tokens=held * BLOCK_TOKENS,
         chunk_tokens=batching.max_step_tokens,
         share=SERVING_SHARE,
     )
 
 
-def candidate(topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
-    """A topology with as many sequences at once as the engine runs and its KV holds.
+def candidate(
+    topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
+) -> Candidate | None:
+    """A topology with what it is predicted to do; steps are filled as said, else as they are, else as far as they may.
 
-    None if it does not hold the load.
+    None if it does not hold the KV of the load.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
+        TopologyError: two stages on nodes without a network between them.
     """
-    if topology in problem.observed:
-        return Candidate(topology, problem.observed[topology], "")
-    pools = pools_of(problem.cluster, dict.fromkeys(stage.kind for stage in topology.stages))
-    places = {device: place for place, pool in enumerate(pools) for node in pool.nodes for device in node}
-    stages = [_parts(stage, places[stage.devices[0]]) for stage in topology.stages]
-    kinds = list(dict.fromkeys(kind for parts in stages for kind, _ in parts))
-    grid = Grid.of(kinds, [topology.pp_size], pools, Setting.of(problem, profiles))
-    found = _prediction(topology, running(grid, stages), grid)
-    return Candidate(topology, corrected(found, problem), "") if found else None
-
-
-def corrected(prediction: Prediction, problem: SearchInput) -> Prediction:
-    """A prediction times what predictions are known to be off by."""
-    if not problem.corrections:
-        return prediction
-
-    def scaled(metric: str, reading: Mapping[str, float]) -> dict[str, float]:
-        return {stat: value * problem.correction(metric, stat) for stat, value in reading.items()}
-
-    sustained = problem.correction("rate", "mean")
-    return replace(
-        prediction,
-        ttft_s=scaled("ttft", prediction.ttft_s),
-        tpot_s=scaled("tpot", prediction.tpot_s),
-        e2e_s=scaled("e2e", prediction.e2e_s),
-        throughput_tok_s=prediction.throughput_tok_s * sustained,
-        gpu_util=min(1.0, prediction.gpu_util / sustained),
-    )
-
-
-def _parts(stage: Stage, pool: int) -> list[tuple[StageKind, int]]:
-    """A stage by the precisions of its layers, its own first if any layer has it."""
-    counts = dict.fromkeys([stage.precision.weights], 0)
-    for layer in stage.layers:
-        name = stage.precision_of(layer).weights
-        counts[name] = counts.get(name, 0) + 1
-    return [(StageKind(pool, stage.kind, stage.tp_size, name), count) for name, count in counts.items() if count]
-
-
-def _prediction(topology: Topology, pipelines: Sequence[Pipeline], grid: Grid) -> Prediction | None:
-    """The SLIs at the largest of some batch limits, which rise.
-
-    Each statistic at the batch that is enough for it.
-    """
-    if not pipelines:
+    steps = batching or usual_batching(topology, problem)
+    server = server_of(topology, problem.model, problem.cluster, profiles, steps, problem.capabilities)
+    workload = problem.workload
+    held = max(1, workload.concurrency) * (workload.input_tokens + workload.output_tokens)
+    if server.kv_tokens < held:
         return None
-    load = grid.setting.load
-    cluster = grid.setting.cluster
-    most = pipelines[-1]
-    source, error_band = confidence(topology, grid.setting.profiles)
+    outcome = judged(server, workload, problem.model.max_position_embeddings)
+    if not outcome.sustained_rps:
+        return None
+    return Candidate(topology, _prediction(topology, problem, profiles, server, outcome), "", batching=steps)
 
-    def lowest(metric: Metric) -> dict[str, float]:
-        return {stat: float(latencies_s(pipelines, Threshold(metric, 0.0, stat), grid).min()) for stat in STATISTICS}
 
+def as_it_runs(problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
+    """What runs, whether or not it may go on; None where nothing does, or nobody can tell."""
+    if problem.now is None:
+        return None
+    try:
+        return candidate(problem.now, problem, profiles)
+    except (KeyError, ProfileError, TopologyError):
+        return None
+
+
+def usual_batching(topology: Topology, problem: SearchInput) -> Batching:
+    """As what runs fills its steps, or as far as engine and limits allow."""
+    return (problem.running if topology == problem.now else None) or problem.batching
+
+
+def _prediction(
+    topology: Topology,
+    problem: SearchInput,
+    profiles: Mapping[str, Profile],
+    server: ServerModel,
+    outcome: Outcome,
+) -> Prediction:
+    workload = problem.workload
+    source, error_band = confidence(topology, profiles)
+    length = workload.input_tokens + workload.output_tokens
     return Prediction(
-        ttft_s=lowest("ttft"),
-        tpot_s=lowest("tpot"),
-        e2e_s=lowest("e2e"),
-        throughput_tok_s=load.output_tokens / most.busy_s,
-        gpu_util=min(1.0, load.rate_rps * most.busy_s),
-        usd_per_hour=sum(cluster.gpu(device).usd_per_hour for device in topology.devices),
-        batch=most.batch,
-        quality_loss=_quality_loss(topology, grid.setting.quality_loss),
+        ttft_s=outcome.ttft_s,
+        tpot_s=outcome.tpot_s,
+        e2e_s=outcome.e2e_s,
+        throughput_tok_s=outcome.sustained_rps * max(1, workload.output_tokens),
+        gpu_util=min(1.0, max(workload.rate_rps, IDLE_RPS) / outcome.sustained_rps),
+        usd_per_hour=sum(problem.cluster.gpu(device).usd_per_hour for device in topology.devices),
+        batch=min(server.slots, server.kv_tokens // max(1, length)),
+        quality_loss=_quality_loss(topology, problem.limits.quality_loss),
         error_band=error_band,
         source=source,
         devices=len(topology.devices),
@@ -148,81 +132,14 @@ def _doubt(source: Source) -> int:
     return get_args(Source).index(source)
 
 
-REQUESTS = 4000
-"""Simulated at most; the first tenth, which meet an empty server, do not count."""
-_GROWTH = 1.3
-"""By how much the mean wait of the last third has to exceed that of the middle one."""
 LOADS = 24
 """Rates of a frontier, closer together where latency rises."""
 _HIGHEST = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
-    """What an event-driven simulation of Poisson arrivals gave. Latencies in seconds."""
-
-    requests: int
-    waits_grow: bool
-    """The later ones waited longer, as they do where the load exceeds what is sustained."""
-    ttft_s: Reading
-    tpot_s: Reading
-    e2e_s: Reading
-
-
-def simulated(
-    topology: Topology,
-    problem: SearchInput,
-    profiles: Mapping[str, Profile],
-    most_steps: float = math.inf,
-    seed: int = 0,
-) -> Simulated | None:
-    """The workload of a problem served in virtual time, with the same arrivals for a seed.
-
-    None if no request is served.
-
-    After ``most_steps`` of a stage the requests that are served by then are all there are.
-
-    Raises:
-        ProfileError: a device kind, format or group size without figures.
-        TopologyError: two stages on nodes without a network between them.
-    """
-    server = server_of(topology, problem.model, problem.cluster, profiles, problem.batching)
-    load = OperatingLoad.of(problem.workload)
-    draw = random.Random(seed)
-    now = 0.0
-    arrivals = list[RequestArrival]()
-    for _ in range(REQUESTS):
-        now += draw.expovariate(load.rate_rps)
-        arrivals.append(RequestArrival(now, load.input_tokens, load.output_tokens))
-    found = simulate(server, arrivals, most_steps=most_steps)
-    done = found.index(None) if None in found else len(found)  # those behind may have overtaken slower ones
-    served = [served for served in found[done // 10 : done] if served]
-    if not served:
-        return None
-    ttft, tpot, e2e = (
-        reading_of([getattr(served, name) for served in served], tuple(PERCENTILES))
-        for name in ("ttft_s", "tpot_s", "e2e_s")
-    )
-    return Simulated(len(served), _grows([served.ttft_s for served in served]), ttft, tpot, e2e)
-
-
-def _grows(waits_s: Sequence[float]) -> bool:
-    """Whether the last third is well above the middle one.
-
-    Five thirds of it where waits grow steadily from none.
-    """
-    third = len(waits_s) // 3
-    if not third:
-        return False
-    return float(np.mean(waits_s[2 * third :])) > _GROWTH * float(np.mean(waits_s[third : 2 * third]))
-
-
-@dataclass(frozen=True, slots=True)
 class Frontier:
-    """P99 latencies at rising rates, each at the batch limit that is best there.
-
-    Empty where no request fits.
-    """
+    """P99 latencies at rising rates; empty where no request fits."""
 
     rates_rps: tuple[float, ...]
     ttft_s: tuple[float, ...]
@@ -236,14 +153,15 @@ def frontier(topology: Topology, problem: SearchInput, profiles: Mapping[str, Pr
     Raises:
         ProfileError: a device kind, format or group size without figures.
     """
-    outputs = OperatingLoad.of(problem.workload).output_tokens
-    here = candidate(topology, problem, profiles)
-    most = here.prediction.throughput_tok_s / outputs if here else 0.0
+    alone = replace(problem, workload=replace(problem.workload, concurrency=1))
+    steps = usual_batching(topology, problem)
+    server = server_of(topology, problem.model, problem.cluster, profiles, steps, problem.capabilities)
+    most = sustained_rps(server, problem.workload, problem.model.max_position_embeddings)
     rates = [most * _HIGHEST * math.sin(math.pi / 2 * step / LOADS) for step in range(1, LOADS + 1)]
     points = [
-        (rate, best.prediction.ttft_s["p99"], best.prediction.tpot_s["p99"])
+        (rate, found.prediction.ttft_s["p99"], found.prediction.tpot_s["p99"])
         for rate in rates
-        if most and (best := _at(rate, topology, problem, profiles))
+        if most and (found := _at(rate, topology, alone, profiles))
     ]
     rates_rps, ttft_s, tpot_s = tuple(zip(*points, strict=True)) or ((), (), ())
     return Frontier(rates_rps, ttft_s, tpot_s, most)
@@ -253,5 +171,4 @@ def _at(rate_rps: float, topology: Topology, problem: SearchInput, profiles: Map
     """At one rate; None where its latencies have no end."""
     at_rate = replace(problem, workload=replace(problem.workload, rate_rps=rate_rps))
     found = candidate(topology, at_rate, profiles)
-    steady = found and math.isfinite(found.prediction.tpot_s["p99"] + found.prediction.ttft_s["p99"])
-    return found if steady else None
+    return found if found and math.isfinite(found.prediction.ttft_s["p99"]) else None

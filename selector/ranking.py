@@ -1,207 +1,88 @@
-"""What a switch takes, and how candidates compare. Pure."""
+"""How candidates compare, each as simulated. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import groupby
 
-from runtime.footprint import owned, transfer
-from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
+from intent.models import LATENCIES, Objective
 from selector import explain
-from selector.models import Candidate, CrossingPrediction, SearchInput, SwitchPrediction
-from selector.objectives import Bound, Demands, holds, margin_of, value_of
-from selector.space import crowded, streamed
+from selector.models import Candidate, Margin, SearchInput
+from selector.objectives import Bound, Demands, margin_of, value_of
+from selector.switching import bytes_to_move
 
-LOAD_BYTES_S = {"nvlink": 20e9, "pcie": 20e9, "network": 10e9, "shared-memory": 2e9}
-"""Link of a node to how fast a device there takes weights from the host: PCIe 4.0 x16 as reached, memory copies on a CPU."""
-BUILD_S = 1.0
-"""To build communication groups and run a probe step, beside the loading."""
-
-
-def bytes_to_move(now: Topology | None, target: Topology, model: ModelSpec) -> dict[str, int]:
-    """``weights``: bytes the target devices lack.
-
-    ``kv_per_token``: KV bytes copied per token in the cache.
-
-    Weights of a layer are counted by KV heads, as TP cuts them; embedding and head (a few percent) are left
-    out.
-    """
-    return {"weights": _weights(now, target, model), "kv_per_token": _kv_per_token(now, target, model)}
-
-
-def _weights(now: Topology | None, target: Topology, model: ModelSpec) -> int:
-    return round(sum(_lacking(now, target, model).values()))
-
-
-@lru_cache(maxsize=8)
-def _lacking(now: Topology | None, target: Topology, model: ModelSpec) -> Mapping[int, float]:
-    """Bytes of weights that each device of the target has to load."""
-    held = owned(now, model) if now else {}
-    sizes = dict.fromkeys(target.devices, 0.0)
-    for device, pieces in owned(target, model).items():
-        for piece in pieces:
-            width = BYTES_PER_VALUE[target.stage_of(piece.layer).precision_of(piece.layer).weights]
-            same = (
-                now
-                and piece in held.get(device, ())
-                and _weights_of(now, piece.layer) == _weights_of(target, piece.layer)
-            )
-            sizes[device] += 0 if same else width * model.layer_parameters / model.num_kv_heads
-    return sizes
-
-
-def _weights_of(topology: Topology, layer: int) -> str:
-    return topology.stage_of(layer).precision_of(layer).weights
-
-
-def _kv_per_token(now: Topology | None, target: Topology, model: ModelSpec) -> int:
-    if now is None:
-        return 0
-    size = 0.0
-    for box in transfer(now, target, model):
-        for layer in range(*box.layers):
-            width = BYTES_PER_VALUE[now.stage_of(layer).precision_of(layer).kv]
-            size += 2 * model.head_dim * width * (box.heads[1] - box.heads[0])
-    return round(size)
-
-
-def switch(
-    today: Candidate, target: Candidate, problem: SearchInput, over: CrossingPrediction | None = None
-) -> SwitchPrediction:
-    """From what runs to another topology.
-
-    How long to prepare, how long streams stand still, when it has paid for itself.
-
-    Preparing is loading what the slowest device lacks; a stop drains one pass of today's pipeline and waits for the first of the
-    target's. Where the target cannot come up beside what runs the stop has the loading too. Both sets of devices are occupied
-    while it is prepared, which the devices (or the money) saved have to win back. ``over`` is what another host takes besides.
-    """
-    if today.topology == target.topology:
-        return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)
-    passes_s = today.prediction.tpot_s["mean"], target.prediction.tpot_s["mean"]
-    stop_s = sum(passes_s)
-    pause_s = min(passes_s)
-    prices = _prices(problem.cluster)
-    if crowded(target.topology, problem):
-        loading_s = _loading_s(streamed(target.topology, problem).load_bytes, problem.cluster)
-        payback_s = _payback_s(today, target, prices, BUILD_S)
-        return SwitchPrediction("stream", BUILD_S, stop_s + loading_s, pause_s + loading_s, payback_s)
-    lacking = _lacking(today.topology, target.topology, problem.model)
-    prepare_s = BUILD_S + _loading_s(lacking, problem.cluster)
-    if over is not None:
-        prepare_s += over.sync_s if math.isfinite(over.sync_s) else 0.0
-        stop_s += over.cut_s
-        pause_s += over.cut_s
-    return SwitchPrediction("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s), over)
-
-
-def _loading_s(sizes: Mapping[int, float], cluster: Cluster) -> float:
-    """Until the slowest device has its bytes."""
-    links = {gpu.index: node.link.kind for node in cluster.nodes for gpu in node.gpus}
-    return max((size / LOAD_BYTES_S.get(links.get(device, ""), 10e9) for device, size in sizes.items()), default=0.0)
-
-
-def _payback_s(today: Candidate, target: Candidate, prices: Mapping[int, float], prepare_s: float) -> float | None:
-    """None where the target occupies no less than today."""
-    now, then = (sum(prices[device] for device in candidate.topology.devices) for candidate in (today, target))
-    both = sum(prices[device] for device in {*today.topology.devices, *target.topology.devices})
-    return prepare_s * (both - now) / (now - then) if then < now else None
-
-
-def _prices(cluster: Cluster) -> dict[int, float]:
-    """By device; all alike where the inventory states none."""
-    priced = any(gpu.usd_per_hour for gpu in cluster.gpus)
-    return {gpu.index: gpu.usd_per_hour if priced else 1.0 for gpu in cluster.gpus}
+_FAR = 7.0
+"""What a reading without end counts as missing: the logarithm of about a thousand times."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The candidates for one problem and what is demanded of them."""
+    """What is demanded of candidates, and which of them is best."""
 
     demands: Demands
     problem: SearchInput
-    candidates: Sequence[Candidate]
 
-    @cached_property
-    def best_first(self) -> list[Candidate]:
-        """Every candidate, in order; the text of the topology settles what is equal in everything."""
-        ordered = sorted(self.candidates, key=self._key)
-        alike = (list(group) for _, group in groupby(ordered, key=self._key))
-        return [candidate for group in alike for candidate in (self._fewest_bytes_first(group) if group[1:] else group)]
-
-    @cached_property
-    def today(self) -> Candidate | None:
-        """What runs now, at the best of its batch limits."""
-        now = [candidate for candidate in self.candidates if candidate.topology == self.problem.now]
-        return min(now, key=lambda candidate: (self._worth(candidate), str(candidate.topology)), default=None)
+    def margin(self, bound: Bound, candidate: Candidate) -> Margin:
+        """How far a candidate is from a bound, with the headroom that the limits ask for."""
+        headroom = 0.0 if bound in self.demands.relative else self.problem.limits.headroom
+        return margin_of(bound, candidate, self.problem.workload, explain.goal_words(bound), headroom)
 
     def missed(self, bounds: Sequence[Bound], candidate: Candidate) -> list[Bound]:
         """The bounds that a candidate is predicted not to hold."""
-        return [bound for bound in bounds if not holds(bound, candidate, self.problem.workload)]
+        return [bound for bound in bounds if self.margin(bound, candidate).margin < 0]
+
+    def shortfall(self, candidate: Candidate, bounds: Sequence[Bound] | None = None) -> float:
+        """By how much bounds (all hard ones) are missed: the sum of the logarithms of what is relative to them. Finite."""
+        margins = (self.margin(bound, candidate) for bound in (self.demands.bounds if bounds is None else bounds))
+        return sum(_short(margin) for margin in margins if margin.margin < 0)
+
+    def best(self, candidates: Sequence[Candidate]) -> Candidate:
+        """The one that ranks first of some, one at least; ``docs/plans.md`` has the order.
+
+        What is better at what is to be optimised by less than the error band pays for no devices.
+        """
+        pool = _fewest(candidates, lambda one: len(self.missed(self.demands.bounds, one)))
+        pool = _fewest(pool, lambda one: len(self.missed(self.demands.wishes, one)))
+        for goal in self.demands.optimised:
+            pool = self._as_good(goal, pool)
+        if self.demands.balance:
+            pool = _fewest(pool, self.weighed_up)
+        pool = _fewest(pool, self.cost)
+        return min(pool, key=self._order)
 
     def why_loses(self, loser: Candidate, winner: Candidate) -> str:
         """The first difference, as the rest of a sentence that begins with "it"."""
-        stated = (*self.demands.bounds, *self.demands.wishes)
-        for bound in self.missed(stated, loser):
-            if holds(bound, winner, self.problem.workload):
-                return explain.misses(margin_of(bound, loser, self.problem.workload, explain.goal_words(bound)))
+        for bound in self.missed((*self.demands.bounds, *self.demands.wishes), loser):
+            if not self.missed([bound], winner):
+                return explain.misses(self.margin(bound, loser))
+        holds = not self.missed(self.demands.said, winner)
         for goal in self.demands.optimised:
-            mine = self._signed(goal, loser)
-            best = self._signed(goal, winner)
-            if mine != best:
-                return explain.optimises_less(goal, abs(mine), abs(best))
-        if self.demands.balance and self._weighed_up(loser) != self._weighed_up(winner):
+            mine = self.reading(goal, loser)
+            best = self.reading(goal, winner)
+            if mine != best and (
+                self._signed(goal, loser) > self._signed(goal, winner) or self.cost(loser) <= self.cost(winner)
+            ):
+                return explain.optimises_less(goal, mine, best)
+        if self.demands.balance and self.weighed_up(loser) != self.weighed_up(winner):
             return explain.balances_less(self.demands.balance, self._balanced(loser), self._balanced(winner))
-        if self.cost(loser) != self.cost(winner):
-            dearer = self.cost(loser) > self.cost(winner)
-            return explain.dearer(loser, winner, priced=not self.problem.unpriced) if dearer else explain.UNASKED
-        if self._needless(loser) and not self._needless(winner):
+        if self.cost(loser) > self.cost(winner):
+            return explain.dearer(loser, winner, priced=not self.problem.unpriced, holds=holds)
+        if self.cost(loser) < self.cost(winner):
+            return explain.UNASKED
+        if self.problem.now == winner.topology:
             return explain.not_worth_it(loser, winner)
         return explain.slower(loser, winner)
 
-    def _key(self, candidate: Candidate) -> tuple[float, ...]:
-        *worth, ttft_s, throughput, batch = self._worth(candidate)
-        return (*worth, self._needless(candidate), ttft_s, throughput, batch)
-
-    def _fewest_bytes_first(self, alike: Sequence[Candidate]) -> list[Candidate]:
-        def moved(candidate: Candidate) -> tuple[int, str]:
-            sizes = bytes_to_move(self.problem.now, candidate.topology, self.problem.model)
-            return sum(sizes.values()), str(candidate.topology)
-
-        return sorted(alike, key=moved)
-
-    def _worth(self, candidate: Candidate) -> tuple[float, ...]:
-        return (
-            len(self.missed(self.demands.bounds, candidate)),
-            len(self.missed(self.demands.wishes, candidate)),
-            *(self._signed(goal, candidate) for goal in self.demands.optimised),
-            self._weighed_up(candidate),
-            self.cost(candidate),
-            float(f"{candidate.prediction.ttft_s['p95']:.6g}"),
-            -candidate.prediction.throughput_tok_s if math.isinf(candidate.prediction.ttft_s["p95"]) else 0.0,
-            candidate.prediction.batch,
-        )
-
-    def _signed(self, goal: Bound, candidate: Candidate) -> float:
-        """What an optimised goal reads, smaller is better; rounded so that the last digits decide nothing."""
-        value = value_of(goal, candidate.topology, candidate.prediction, self.problem.workload)
-        return float(f"{value if goal.op == 'minimize' else -value:.6g}")
+    def reading(self, goal: Bound, candidate: Candidate) -> float:
+        """What a goal reads of a candidate, in the goal's unit."""
+        return value_of(goal, candidate.topology, candidate.prediction, self.problem.workload)
 
     def cost(self, candidate: Candidate) -> float:
         """By the hour, or in devices where some have no price."""
         prediction = candidate.prediction
         return float(prediction.devices if self.problem.unpriced else f"{prediction.usd_per_hour:.6g}")
 
-    def _balanced(self, candidate: Candidate) -> tuple[float, float]:
-        """What the side that is weighed against cost reads, and the cost."""
-        assert self.demands.balance is not None, "asked for only where there is one"
-        better = self.demands.balance.better
-        value = value_of(better, candidate.topology, candidate.prediction, self.problem.workload)
-        return value, self.cost(candidate)
-
-    def _weighed_up(self, candidate: Candidate) -> float:
-        """The two together, smaller is better; 0 where nothing is weighed."""
+    def weighed_up(self, candidate: Candidate) -> float:
+        """Latency or throughput and cost together, smaller is better; 0 where nothing is weighed."""
         balance = self.demands.balance
         if balance is None:
             return 0.0
@@ -209,9 +90,56 @@ class Ranking:
         reading = 1 / value if balance.better.op == "maximize" else value
         return float(f"{balance.score(reading, cost):.6g}")
 
-    def _needless(self, candidate: Candidate) -> bool:
-        """A switch whose gain in TTFT the error band swallows."""
-        today = self.today
-        if today is None or candidate.topology == today.topology:
-            return False
-        return candidate.prediction.ttft_s["p95"] > today.prediction.ttft_s["p95"] * (1 - today.prediction.error_band)
+    def _as_good(self, goal: Bound, pool: Sequence[Candidate]) -> list[Candidate]:
+        """Those that are as good at a goal as the best, or worse by less than the error band."""
+        best = min(self._signed(goal, one) for one in pool)
+        if not math.isfinite(best):
+            return list(pool)
+        band = max(one.prediction.error_band for one in pool) * self.problem.limits.headroom
+        is_predicted = isinstance(goal, Objective) and goal.metric in {*LATENCIES, "throughput_tok", "throughput_req"}
+        room = abs(best) * (band if is_predicted else 1e-9)
+        return [one for one in pool if self._signed(goal, one) <= best + room]
+
+    def _order(self, one: Candidate) -> tuple[float | str, ...]:
+        """Among those that cost the same: what was asked for, then what runs, then the quickest, then the least to move."""
+        said = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
+        read = sum(math.log(max(1e-9, min(1e9, self.reading(goal, one)))) for goal in said)
+        runs = one.topology == self.problem.now
+        alike = 0 if runs and one.batching == (self.problem.running or self.problem.batching) else 1
+        moved = sum(bytes_to_move(self.problem.now, one.topology, self.problem.model).values())
+        return (
+            *(self._signed(goal, one) for goal in self.demands.optimised),
+            *((0 if runs else 1, alike) if not self.demands.optimise else ()),
+            float(f"{read:.4g}") if said else min(1e9, float(f"{one.prediction.ttft_s['p95']:.4g}")),
+            -one.prediction.throughput_tok_s,
+            moved,
+            str(one.topology),
+            str(one.batching),
+        )
+
+    def _signed(self, goal: Bound, candidate: Candidate) -> float:
+        """What an optimised goal reads, smaller is better; rounded so that the last digits decide nothing."""
+        value = self.reading(goal, candidate)
+        return float(f"{value if goal.op == 'minimize' else -value:.6g}")
+
+    def _balanced(self, candidate: Candidate) -> tuple[float, float]:
+        """What the side that is weighed against cost reads, and the cost."""
+        assert self.demands.balance is not None, "asked for only where there is one"
+        return self.reading(self.demands.balance.better, candidate), self.cost(candidate)
+
+
+def _is_latency(goal: Bound) -> bool:
+    return isinstance(goal, Objective) and goal.metric in LATENCIES
+
+
+def _short(margin: Margin) -> float:
+    """The logarithm of a relative miss."""
+    if not math.isfinite(margin.margin):
+        return _FAR
+    return min(_FAR, math.log1p(-margin.margin))
+
+
+def _fewest(candidates: Sequence[Candidate], count: Callable[[Candidate], float]) -> list[Candidate]:
+    """Those of which least is counted."""
+    counts = [count(candidate) for candidate in candidates]
+    return [candidate for candidate, number in zip(candidates, counts, strict=True) if number == min(counts)]

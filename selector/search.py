@@ -1,17 +1,15 @@
-"""The choice: the best topology for the goals, or why there is none. Pure."""
+"""The choice: the best topology for the goals, as simulated, or why there is none. Pure."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
-from intent.models import LATENCIES, Goal, Objective, ReconfigRule, Relative, TenantException
+from intent.models import Goal, Objective, ReconfigRule, Relative, TenantException
 from runtime.capabilities import Capabilities
-from runtime.errors import TopologyError
+from runtime.models import Cluster, Topology
 from selector import explain
 from selector.crossing import crossing
-from selector.finder import Finder, SearchResult, first_of, why_infeasible
-from selector.fleet import Fleets
+from selector.finder import Finder
 from selector.models import (
     Candidate,
     Infeasible,
@@ -19,28 +17,17 @@ from selector.models import (
     Plan,
     PlanRef,
     Profile,
-    ProfileError,
     SearchInput,
     SwitchPrediction,
 )
-from selector.objectives import (
-    FULL,
-    WORKLOAD_RATE,
-    Bound,
-    Demands,
-    Places,
-    absolute,
-    margin_of,
-    places,
-    precisions_for,
-    sort_goals,
-    value_of,
-)
-from selector.prediction import candidate
-from selector.ranking import Ranking, bytes_to_move, switch
+from selector.nearest import Refusal
+from selector.objectives import FULL, UNSAID, Demands, Places, absolute, places, precisions_for, sort_goals
+from selector.prediction import as_it_runs
+from selector.ranking import Ranking
 from selector.space import blocker, weights_of
+from selector.switching import bytes_to_move, switch
+from selector.trial import Trial
 
-_ABOUT = 1.5
 LONGEST_PAYBACK_S = 3600.0
 """A switch that takes longer to pay for itself is not made: by then the load is another."""
 
@@ -61,6 +48,31 @@ class _Asked:
         return replace(self, notes=(*notes, *self.notes))
 
 
+@dataclass(frozen=True)
+class _Question:
+    """What is asked, where it is looked for, and what was simulated of it."""
+
+    where: Places
+    finder: Finder
+    trial: Trial
+    asked: _Asked
+    inventory: Cluster
+    """All there is, whatever goals leave of it."""
+
+    @property
+    def demands(self) -> Demands:
+        """What is demanded."""
+        return self.trial.ranking.demands
+
+    @property
+    def today(self) -> Candidate | None:
+        """What runs now, if it may go on."""
+        now = self.finder.problem.now
+        if now is None or blocker(now, self.finder.problem, self.finder.precisions):
+            return None
+        return self.trial.judge(now)
+
+
 def select(
     goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef
 ) -> Plan | Infeasible:
@@ -70,86 +82,97 @@ def select(
     by device kind. A topology must hold every hard goal; among those the order is ``Ranking``'s. What runs
     stays where it holds as much as any and nothing is to be minimised or maximised.
     """
-    where, finder, wanted = _opened(goals, problem, profiles, ticket)
-    today = _today(finder)
-    if where.frozen or (problem.now and _forbids_a_switch(goals)):
-        return _stays(finder, today, wanted, _why_it_stays(where.frozen, goals))
-    if today and len(wanted.left_out) == len(goals):
-        return _plan(finder, SearchResult(today, tuple, 1), today, wanted.noting(explain.NOTHING_ASKED))
-    return _searched(finder, where, today, wanted)
+    question = _opened(goals, problem, profiles, ticket)
+    today = question.today
+    if question.where.frozen or (problem.now and _forbids_a_switch(goals)):
+        return _stays(question, today, _why_it_stays(question.where.frozen, goals))
+    if today and len(question.asked.left_out) == len(goals):
+        return _plan(replace(question, asked=question.asked.noting(explain.NOTHING_ASKED)), today, today)
+    return _searched(question, today)
 
 
-def choose(
-    goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef
-) -> Plan | Infeasible:
-    """The best of what was observed, or why none of it holds the goals; as ``select`` otherwise."""
-    _, finder, wanted = _opened(goals, problem, profiles, ticket)
-    allowed = (topology for topology in problem.observed if not blocker(topology, finder.problem, finder.precisions))
-    found = [
-        candidate for candidate in (candidate(topology, finder.problem, profiles) for topology in allowed) if candidate
-    ]
-    return _best_of(found, finder, _today(finder), wanted)
-
-
-def _opened(
-    goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef
-) -> tuple[Places, Finder, _Asked]:
-    """Where to search, with what, and what is to be repeated of the goals."""
+def _opened(goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef) -> _Question:
     where = places(goals, problem)
     here = replace(problem, cluster=where.allowed, capabilities=_for_goals(goals, problem.capabilities))
     relative = [goal for goal in goals if isinstance(goal, Relative)]
-    settled = absolute(goals, _as_it_runs(problem, profiles) if relative else None, problem.workload)
-    demands = sort_goals(settled, here)
-    finder = Finder(Ranking(demands, here, ()), profiles, _precisions(demands, here, profiles), problem.cluster)
-    beside_today = [new for old, new in zip(goals, settled, strict=True) if new is not old]
-    notes = (*where.notes, *map(explain.relative_to_today, beside_today), *_notes(finder, goals))
-    return where, finder, _Asked(ticket, notes, *_accounted(settled, finder))
+    settled = absolute(goals, as_it_runs(problem, profiles) if relative else None, problem.workload)
+    new = [
+        fresh for old, fresh in zip(goals, settled, strict=True) if fresh is not old and isinstance(fresh, Objective)
+    ]
+    demands = replace(sort_goals(settled, here), relative=frozenset(new))
+    finder = Finder(here, profiles, _precisions(demands, here, profiles), demands.most_quality_loss)
+    notes = (*where.notes, *map(explain.relative_to_today, new), *_notes(finder, demands, goals))
+    asked = _Asked(ticket, notes, *_accounted(settled, demands, here))
+    return _Question(where, finder, Trial(Ranking(demands, here), profiles), asked, problem.cluster)
 
 
-def _searched(finder: Finder, where: Places, today: Candidate | None, wanted: _Asked) -> Plan | Infeasible:
+def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible:
     """The best there is, on preferred devices if some hold the goals."""
-    if where.preferred:
-        if answer := _with_wishes(finder.on(where.preferred)):
-            devices = frozenset(gpu.index for gpu in where.preferred.gpus)
-            return _plan(finder, answer, today, replace(wanted, preferred=devices))
-        wanted = replace(wanted, notes=(*wanted.notes, "no topology on the preferred devices alone holds the goals"))
-    if answer := _with_wishes(finder):
-        return _plan(finder, answer, today, wanted)
-    return _best_of(_nearest(finder, today), finder, today, wanted)
-
-
-def _best_of(found: Sequence[Candidate], finder: Finder, today: Candidate | None, wanted: _Asked) -> Plan | Infeasible:
-    """The best of what comes near if it holds every goal.
-
-    The search asks for one batch that holds all of them.
-    """
-    near = replace(finder.ranking, candidates=found)
-    if found and not near.missed(near.demands.bounds, near.best_first[0]):
-        return _plan(finder, SearchResult(near.best_first[0], tuple, len(found)), today, wanted)
-    refusal = why_infeasible(near, finder)
-    offer = _other_precision(finder)
+    asked = question.asked
+    if preferred := question.where.preferred:
+        devices = frozenset(gpu.index for gpu in preferred.gpus)
+        there = [
+            one for one in _explored(question, question.finder.on(preferred)) if set(one.topology.devices) <= devices
+        ]
+        if held := _held(question, there):
+            there_asked = replace(asked, preferred=devices)
+            return _plan(replace(question, asked=there_asked), question.trial.ranking.best(held), today)
+        asked = asked.noting("no topology on the preferred devices alone holds the goals")
+        question = replace(question, asked=asked)
+    if held := _held(question, _explored(question, question.finder)):
+        return _plan(question, question.trial.ranking.best(held), today)
+    refusal = Refusal(question.trial, question.finder).infeasible()
+    if held := _held(question, question.trial.candidates):  # found on the way to why there is nothing
+        return _plan(question, question.trial.ranking.best(held), today)
     return replace(
         refusal,
-        reasons=(*refusal.reasons, *wanted.notes),
-        feasible_targets=(*refusal.feasible_targets, *offer),
-        left_out=wanted.left_out,
+        reasons=(*refusal.reasons, *asked.notes),
+        feasible_targets=(*refusal.feasible_targets, *_other_precision(question)),
+        left_out=asked.left_out,
     )
+
+
+def _held(question: _Question, found: Sequence[Candidate]) -> list[Candidate]:
+    return [one for one in found if not question.trial.ranking.missed(question.demands.bounds, one)]
+
+
+def _explored(question: _Question, finder: Finder) -> list[Candidate]:
+    """What was simulated of the topologies that may hold the goals, with steps as they are and as they suit better."""
+    trial = question.trial
+    demands = question.demands
+    whole = (*demands.bounds, *demands.wishes)
+    objective = demands.balance.better if demands.balance else next(iter(demands.optimised), None)
+    today = question.today
+
+    def holds(one: Candidate) -> bool:
+        return objective is None and not trial.ranking.missed(whole, one)
+
+    for goals in (whole, demands.bounds) if demands.wishes else (whole,):
+        found = trial.judge_until(finder.shortlist(goals, objective), holds)
+        trial.tune([*([today] if today else []), *found], goals, objective)
+        if any(not trial.ranking.missed(goals, one) for one in trial.candidates):
+            break
+    return [one for one in trial.candidates if _may_run(one.topology, finder)]
+
+
+def _may_run(topology: Topology, finder: Finder) -> bool:
+    return {gpu.index for gpu in finder.problem.cluster.gpus}.issuperset(topology.devices)
+
+
+def _accounted(
+    goals: Sequence[Goal], demands: Demands, problem: SearchInput
+) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
+    """The goals that are no bounds: those that narrowed the space or order it, and those left out."""
+    stated = (*demands.bounds, *demands.wishes)
+    rules = [goal for goal in goals if goal not in stated and goal not in demands.not_evaluated]
+    left_out = tuple(explain.left_out(goal, problem) for goal in demands.not_evaluated)
+    return tuple(map(explain.goal_words, rules)), left_out
 
 
 def _cost_by_devices(goals: Sequence[Goal], problem: SearchInput) -> bool:
     """Whether cost is to be minimised where some devices have no price."""
     optimised = [goal for goal in goals if isinstance(goal, Objective) and goal.op in {"minimize", "maximize"}]
     return bool(problem.unpriced) and any(goal.metric == "cost" for goal in optimised)
-
-
-def _accounted(goals: Sequence[Goal], finder: Finder) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
-    """The goals that are no bounds: those that narrowed the space or order it, and those left out."""
-    demands = finder.ranking.demands
-    problem = finder.problem
-    stated = (*demands.bounds, *demands.wishes)
-    rules = [goal for goal in goals if goal not in stated and goal not in demands.not_evaluated]
-    left_out = tuple(explain.left_out(goal, problem) for goal in demands.not_evaluated)
-    return tuple(map(explain.goal_words, rules)), left_out
 
 
 def _forbids_a_switch(goals: Sequence[Goal]) -> bool:
@@ -170,30 +193,18 @@ def _for_goals(goals: Sequence[Goal], engine: Capabilities | None) -> Capabiliti
     return replace(engine, streams=False) if engine and bounded else engine
 
 
-def _as_it_runs(problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
-    """Today's topology, whether or not it may go on."""
-    if problem.now is None:
-        return None
-    try:
-        return candidate(problem.now, problem, profiles)
-    except (KeyError, ProfileError, TopologyError):
-        return None
-
-
-def _stays(finder: Finder, today: Candidate | None, wanted: _Asked, note: str) -> Plan | Infeasible:
+def _stays(question: _Question, today: Candidate | None, note: str) -> Plan | Infeasible:
     """What runs goes on, for it may not be touched; or that it misses a goal."""
+    asked = question.asked
     if today is None:
-        return Infeasible(
-            (f"{note}, but it may not go on: {_barred(finder)}", *wanted.notes),
-            None,
-            left_out=wanted.left_out,
-        )
-    missed = finder.ranking.missed(finder.ranking.demands.bounds, today)
+        reason = f"{note}, but it may not go on: {_barred(question.finder)}"
+        return Infeasible((reason, *asked.notes), None, left_out=asked.left_out)
+    missed = question.trial.ranking.missed(question.demands.bounds, today)
     if missed:
         words = explain.listed([explain.goal_words(goal) for goal in missed])
         nearest = replace(today, reason=f"is all that may run; misses {words}")
-        return Infeasible((f"{note}, but it misses {words}", *wanted.notes), nearest, left_out=wanted.left_out)
-    return _plan(finder, SearchResult(today, tuple, 1), today, wanted.noting(note))
+        return Infeasible((f"{note}, but it misses {words}", *asked.notes), nearest, left_out=asked.left_out)
+    return _plan(replace(question, asked=asked.noting(note)), today, today)
 
 
 def _barred(finder: Finder) -> str:
@@ -204,7 +215,7 @@ def _barred(finder: Finder) -> str:
 def _precisions(demands: Demands, problem: SearchInput, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
     """The weight formats to search: by the rules, and any in which a bound on quality leaves a layer."""
     available = _available(problem, profiles)
-    running = weights_of(problem.now) if problem.now else set[str]()
+    running = weights_of(problem.now) if problem.now else {problem.precision} if problem.precision else set[str]()
     chosen = precisions_for(demands.rules, running, available)
     most = demands.most_quality_loss
     if most is None:
@@ -225,114 +236,26 @@ def _available(problem: SearchInput, profiles: Mapping[str, Profile]) -> tuple[s
     return tuple(name for name in allowed if engine is None or name in engine.precisions)
 
 
-def _with_wishes(finder: Finder) -> SearchResult | None:
-    """The best that holds the hard goals and as many of the soft ones as can be held.
-
-    Of equally many the first ones.
-    """
-    demands = finder.ranking.demands
-    for count in range(len(demands.wishes), -1, -1):
-        for wishes in combinations(demands.wishes, count):
-            goals = (*demands.bounds, *wishes)
-            answer = _by_objectives(finder, goals)
-            if answer and finder.ranking.missed(goals, answer.best):
-                answer = None  # a goal that the search does not bound
-            if found := _or_fleet(finder, goals, answer):
-                return found
-    return None
-
-
-def _or_fleet(finder: Finder, goals: Sequence[Bound], alone: SearchResult | None) -> SearchResult | None:
-    """One pipeline, or several where they do better."""
-    fleet = Fleets(finder).best(goals, finder.ranking.demands.optimised, alone.best if alone else None)
-    if alone is None or fleet is None:
-        return alone or fleet
-    return first_of([alone, fleet], finder.ranking)
-
-
-def _by_objectives(finder: Finder, goals: Sequence[Bound]) -> SearchResult | None:
-    """The best by what was to be minimised or maximised, or by the balance that a priority asks for."""
-    demands = finder.ranking.demands
-    if demands.balance:
-        return finder.traded(goals, demands.balance)
-    found = finder.best(goals, demands.optimised)
-    looser = [finder.best(held, demands.optimised) for held in _but_one(goals)]
-    held = [result for result in looser if result and not finder.ranking.missed(goals, result.best)]
-    answers = [*([found] if found else []), *held]
-    return first_of(answers, finder.ranking) if answers else None
-
-
-def _but_one(goals: Sequence[Bound]) -> list[list[Bound]]:
-    """The goals without one bound on latency, where there are some on different statistics.
-
-    The search holds all bounds in one batch, but each statistic is predicted for the batch that is enough for it: what is best
-    without a bound may hold that one, too.
-    """
-    latencies = [goal for goal in goals if isinstance(goal, Objective) and goal.metric in LATENCIES]
-    if len({goal.stat for goal in latencies}) < 2:
-        return []
-    return [[goal for goal in goals if goal is not left_out] for left_out in latencies]
-
-
-def _today(finder: Finder) -> Candidate | None:
-    """What runs now, if it may go on."""
-    problem = finder.problem
-    now = problem.now
-    if now is None or blocker(now, problem, finder.precisions):
-        return None
-    try:
-        return candidate(now, problem, finder.profiles)
-    except (ProfileError, TopologyError):
-        return None
-
-
-def _nearest(finder: Finder, today: Candidate | None) -> list[Candidate]:
-    """The nearest topologies: the best for each goal that nothing near holds yet.
-
-    And the best for that goal beside the others.
-
-    If each goal is held by something, pairs that nothing near holds yet are looked at as well.
-    """
-    bounds = finder.ranking.demands.bounds
-    others = {place: [*bounds[:place], *bounds[place + 1 :]] for place in range(len(bounds))}
-
-    def best(place: int, held: Sequence[Bound]) -> list[Candidate]:
-        answer = finder.best(held, (bounds[place],), then=finder.cheapest)
-        return [answer.best] if answer else []
-
-    def missed(*places: int) -> bool:
-        return all(finder.ranking.missed([bounds[place] for place in places], candidate) for candidate in found)
-
-    found = [today] if today else []
-    for place in others:
-        if missed(place):
-            found += best(place, ())
-    hopeless = list(filter(missed, others))
-    for place, rest in others.items():
-        if rest and (place in hopeless or not hopeless):
-            found += best(place, rest)
-    for pair in combinations(others, 2) if len(bounds) > 2 and not hopeless else ():
-        if missed(*pair):
-            found += best(pair[0], [bounds[pair[1]]])
-    return list({(str(candidate.topology), candidate.prediction.batch): candidate for candidate in found}.values())
-
-
-def _other_precision(finder: Finder) -> tuple[str, ...]:
+def _other_precision(question: _Question) -> tuple[str, ...]:
     """What would hold every goal if its precision were allowed, as a sentence; never taken unasked."""
-    demands = finder.ranking.demands
-    others = [name for name in _available(finder.problem, finder.profiles) if name not in finder.precisions]
-    if demands.rules or demands.most_quality_loss is not None:
+    finder = question.finder
+    demands = question.demands
+    available = _available(finder.problem, finder.profiles)
+    others = tuple(name for name in available if name not in finder.precisions)
+    if demands.rules or demands.most_quality_loss is not None or not others:
         return ()
-    answer = replace(finder, precisions=tuple(others)).best(demands.bounds, ())
-    if answer is None:
+    trial = Trial(question.trial.ranking, question.trial.profiles)
+    elsewhere = replace(question, finder=replace(finder, precisions=others), trial=trial)
+    held = _held(elsewhere, _explored(elsewhere, elsewhere.finder))
+    if not held:
         return ()
-    return (f"every goal would hold with {explain.summary(answer.best)}, if that precision is allowed",)
+    best = trial.ranking.best(held)
+    return (f"every goal would hold with {explain.summary(best)}, if that precision is allowed",)
 
 
-def _notes(finder: Finder, goals: Sequence[Goal]) -> tuple[str, ...]:
+def _notes(finder: Finder, demands: Demands, goals: Sequence[Goal]) -> tuple[str, ...]:
     """What was kept, left out or not weighed."""
     problem = finder.problem
-    demands = finder.ranking.demands
     precisions = finder.precisions
     silent = not demands.rules and demands.most_quality_loss is None
     kept = problem.now and silent and weights_of(problem.now) == set(precisions)
@@ -347,132 +270,134 @@ def _notes(finder: Finder, goals: Sequence[Goal]) -> tuple[str, ...]:
     )
 
 
-def _plan(finder: Finder, answer: SearchResult, today: Candidate | None, wanted: _Asked) -> Plan:
+def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Plan:
     """The plan: what was found, unless what runs now does as well."""
-    problem = finder.problem
-    demands = finder.ranking.demands
-    ticket = wanted.ticket
-    ranking = replace(finder.ranking, candidates=[answer.best, *([today] if today else [])])
-    best, unpaid = _worth_it(finder, ranking, answer, wanted.preferred)
-    second = _runner_up(finder, best, answer)
-    stated = (*demands.bounds, *demands.wishes)
-    margins = tuple(margin_of(goal, best, problem.workload, explain.goal_words(goal)) for goal in stated)
-    found = _switch(finder, today, best)
-    waits = [explain.streams(found)] if found and found.strategy == "stream" else []
+    problem = question.finder.problem
+    demands = question.demands
+    ranking = question.trial.ranking
+    asked = question.asked
+    best, unpaid = _worth_it(question, found, today)
+    second = _runner_up(question, best, found)
+    margins = tuple(ranking.margin(goal, best) for goal in (*demands.bounds, *demands.wishes))
+    change = _switch(question, today, best)
+    waits = [explain.streams(change)] if change and change.strategy == "stream" else []
     missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return Plan(
-        id=ticket.plan_id,
-        intent_id=ticket.intent_id,
-        generation=ticket.generation,
+        id=asked.ticket.plan_id,
+        intent_id=asked.ticket.intent_id,
+        generation=asked.ticket.generation,
         model=problem.model.name,
-        window=ticket.window,
+        window=asked.ticket.window,
         now=problem.now,
         target=best.topology,
-        replicas=best.replicas,
+        batching=best.batching,
+        now_batching=(problem.running or problem.batching) if problem.now else None,
         prediction=best.prediction,
         now_prediction=today.prediction if today else None,
         runner_up=replace(second, reason=ranking.why_loses(second, best)) if second else None,
         reasons=(
             f"chosen: {explain.summary(best)}",
-            *(unpaid or _becomes_of_today(ranking, best, finder)),
+            *(unpaid or _becomes_of_today(question, best, today)),
             *waits,
             *missed,
-            *wanted.notes,
+            *asked.notes,
         ),
         margins=margins,
-        rules=wanted.rules,
-        left_out=wanted.left_out,
-        offers=_offers(ranking, best, answer),
-        considered=answer.considered,
-        bytes_to_move={} if best.replicas else bytes_to_move(problem.now, best.topology, problem.model),
-        switch=found,
-        certificate=_certificate(answer, problem) if best is answer.best else (),
+        rules=asked.rules,
+        left_out=asked.left_out,
+        offers=_offers(question, best, found),
+        considered=question.finder.size,
+        bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model),
+        switch=change,
+        certificate=_certificate(question, best) if best is found else (),
     )
 
 
-def _offers(ranking: Ranking, best: Candidate, answer: SearchResult) -> tuple[str, ...]:
+def _offers(question: _Question, best: Candidate, found: Candidate) -> tuple[str, ...]:
     """What a change could save beside what stays, or that it would keep up."""
-    if best is answer.best:
+    if best is found:
         return ()
-    unsaid = [goal for goal in ranking.demands.wishes if goal.evidence == WORKLOAD_RATE]
-    if unsaid and ranking.missed(unsaid, best):
-        rate = explain.amount(unsaid[0].value or 0.0, "requests/s")
-        return () if ranking.missed(unsaid, answer.best) else (explain.offer_to_keep_up(best, answer.best, rate),)
-    if ranking.cost(answer.best) >= ranking.cost(best):
+    ranking = question.trial.ranking
+    unsaid = [goal for goal in question.demands.wishes if goal.evidence in UNSAID]
+    if ranking.missed(unsaid, best):
+        missed = [ranking.margin(goal, best) for goal in ranking.missed(unsaid, best)]
+        return () if ranking.missed(unsaid, found) else (explain.offer_to_keep_up(best, found, missed),)
+    if ranking.cost(found) >= ranking.cost(best):
         return ()
-    return (explain.offer(best, answer.best, priced=not ranking.problem.unpriced),)
+    return (explain.offer(best, found, priced=not ranking.problem.unpriced),)
 
 
-def _certificate(answer: SearchResult, problem: SearchInput) -> tuple[str, ...]:
-    return tuple(explain.proof(proof, problem.model.num_layers) for proof in answer.proofs())
+def _certificate(question: _Question, best: Candidate) -> tuple[str, ...]:
+    """Why nothing cheaper holds the goals, and how many topologies were simulated."""
+    ranking = question.trial.ranking
+    judged = {one.topology for one in question.trial.candidates}
+    cost = ranking.cost(best)
+    proof = question.finder.none_below(question.demands.bounds, cost)
+    cheaper = [one for one in question.trial.candidates if ranking.cost(one) < cost]
+    return (
+        *([explain.proof(proof, ranking.problem.model.num_layers)] if proof else ()),
+        explain.simulated(len(judged), len({one.topology for one in cheaper})),
+    )
 
 
-def _worth_it(
-    finder: Finder, ranking: Ranking, answer: SearchResult, preferred: Collection[int]
-) -> tuple[Candidate, list[str]]:
+def _worth_it(question: _Question, found: Candidate, today: Candidate | None) -> tuple[Candidate, list[str]]:
     """The found topology, unless what runs is as good or the switch would not pay."""
-    today = ranking.today
-    demands = ranking.demands
-    if today is None or (preferred and not set(today.topology.devices) <= set(preferred)):
-        return answer.best, []
-    best = ranking.best_first[0]
-    named = [goal for goal in (*demands.bounds, *demands.wishes) if demands.optimise or goal.evidence != WORKLOAD_RATE]
-    if ranking.missed(named, today) != ranking.missed(named, best):
-        return best, []
+    demands = question.demands
+    ranking = question.trial.ranking
+    preferred: Collection[int] = question.asked.preferred
+    if today is None or found is today or (preferred and not set(today.topology.devices) <= set(preferred)):
+        return found, []
+    if ranking.missed(demands.said, today) != ranking.missed(demands.said, found):
+        return found, []
     if not demands.optimise:
         return today, []
-    found = _switch(finder, today, best)
-    if found is None or found.payback_s is None or found.payback_s <= LONGEST_PAYBACK_S:
-        return best, []
-    return today, [explain.not_paid(today, best, found)]
+    change = _switch(question, today, found)
+    if change is None or change.payback_s is None or change.payback_s <= LONGEST_PAYBACK_S:
+        return found, []
+    return today, [explain.not_paid(today, found, change)]
 
 
-def _switch(finder: Finder, today: Candidate | None, best: Candidate) -> SwitchPrediction | None:
-    """Between places of the whole inventory, whatever goals leave of it.
-
-    No engine here switches to several replicas.
-    """
-    if today is None or best.replicas:
+def _switch(question: _Question, today: Candidate | None, best: Candidate) -> SwitchPrediction | None:
+    """Between places of the whole inventory, whatever goals leave of it."""
+    if today is None:
         return None
-    whole = replace(finder.problem, cluster=finder.inventory)
-    return switch(today, best, whole, crossing(today, best, whole, finder.profiles))
+    whole = replace(question.finder.problem, cluster=question.inventory)
+    return switch(today, best, whole, crossing(today, best, whole, question.finder.profiles))
 
 
-def _runner_up(finder: Finder, best: Candidate, answer: SearchResult) -> Candidate | None:
+def _runner_up(question: _Question, best: Candidate, found: Candidate) -> Candidate | None:
     """The best of another shape."""
-    demands = finder.ranking.demands
-    if answer.best.topology != best.topology:
-        return answer.best
-    goals = [goal for goal in (*demands.bounds, *demands.wishes) if not finder.ranking.missed([goal], best)]
-    near = [bound for goal in demands.optimised[:1] if (bound := _about(goal, best, finder.problem))]
-    for held in ([*goals, *near], goals, ()) if near else (goals, ()):
-        if second := finder.best(held, demands.optimised, best.topology):
-            return second.best
-    return None
+    if found.topology != best.topology:
+        return found
+    others = [one for one in question.trial.candidates if _shape(one.topology) != _shape(best.topology)]
+    return question.trial.ranking.best(others) if others else None
 
 
-def _about(goal: Bound, best: Candidate, problem: SearchInput) -> Objective | None:
-    """An objective as a bound that what is about as good as the best holds.
-
-    There the next best is found sooner.
-    """
-    reached = value_of(goal, best.topology, best.prediction, problem.workload)
-    if not isinstance(goal, Objective) or not math.isfinite(reached):
-        return None
-    op, value = (">=", reached / _ABOUT) if goal.op == "maximize" else ("<=", reached * _ABOUT)
-    return replace(goal, op=op, value=value)  # type: ignore[arg-type]  # one of two
+def _shape(topology: Topology) -> tuple[int, tuple[str, ...]]:
+    """How many stages, on how many devices of each kind."""
+    kinds = [stage.kind for stage in topology.stages for _ in stage.devices]
+    return topology.pp_size, tuple(sorted(kinds))
 
 
-def _becomes_of_today(ranking: Ranking, best: Candidate, finder: Finder) -> list[str]:
+def _becomes_of_today(question: _Question, best: Candidate, today: Candidate | None) -> list[str]:
     """What becomes of today's topology, and why."""
-    now = ranking.problem.now
-    today = ranking.today
+    now = question.finder.problem.now
+    demands = question.demands
+    ranking = question.trial.ranking
     if now is None:
         return []
     name = explain.topology_words(now)
     if best is today:
-        stands = "is already the best for these goals" if ranking.demands.optimise else "holds what was asked"
+        missed = ranking.missed(demands.said, today)
+        holds = (
+            f"misses as much as anything else would ({explain.missed_goals(missed)})"
+            if missed
+            else "holds what was asked"
+        )
+        stands = "is already the best for these goals" if demands.optimise and not missed else holds
         return [f"{name} stays: it {stands}, nothing has to move"]
+    if best.topology == now:
+        return [f"{name} stays with {best.batching}; as it runs it {ranking.why_loses(today, best)}"] if today else []
     if today:
         return [f"today's {name} loses: it {ranking.why_loses(today, best)}"]
-    return [f"today's {name} is out: {_barred(finder) or 'its device kind has no profile'}"]
+    return [f"today's {name} is out: {_barred(question.finder) or 'its device kind has no profile'}"]

@@ -1,23 +1,38 @@
-"""A serving engine in virtual time.
-
-Arrivals, admission, chunked prefill, continuous batching, pipeline stages. Pure.
+"""A serving engine in virtual time, compiled: arrivals, admission, chunked prefill, continuous batching, pipeline stages. Pure.
 
 Event-driven: the clock jumps from the end of one step to the next. Requests are admitted in order of arrival when a sequence slot
 and KV for their whole length are free (so none is ever evicted); each step carries one token of every running sequence and as
 much prefill as the chunk leaves room for. With several pipeline stages as many micro-batches are in flight, and a stage is one
-server that they pass in order. What a step takes is ``StageCost``'s.
+server that they pass in order. What a step takes is ``StageCost``'s; a step counts one for each stage it passes.
 """
 
-import heapq
+import logging
 import math
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
-from selector.performance.perf import StageCost, Step
+import numba
+import numpy as np
 
-_LEAP = 5
-"""From so many steps on it is quicker to take them together than one by one."""
+from selector.performance.perf import ALLREDUCES_PER_LAYER, OVERLAP, StageCost
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Whole = np.ndarray[Any, np.dtype[np.int64]]
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+
+log = logging.getLogger(__name__)
+
+
+def kept(function: Compiled) -> Compiled:
+    """Compile when it is first called, with all that it calls; kept beside this file or in the user's cache."""
+    try:
+        return numba.njit(function, cache=True, nogil=True)  # type: ignore[no-any-return]
+    except RuntimeError as error:  # neither folder can be written
+        log.warning("the simulator is compiled anew in each process, in some seconds: %s; set NUMBA_CACHE_DIR", error)
+        return numba.njit(function, nogil=True)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +45,28 @@ class RequestArrival:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The requests of a load in order of time, one for each place of the arrays."""
+
+    at_s: Values
+    inputs: Whole
+    outputs: Whole
+    cached: Whole
+    """Tokens of the prompt, less than all, whose KV is there already."""
+
+    @classmethod
+    def of(cls, requests: Sequence[RequestArrival]) -> "Arrivals":
+        """Those of a trace; no prefix is there already."""
+        at_s = np.array([request.at_s for request in requests], dtype=float)
+        inputs = np.array([request.input_tokens for request in requests], dtype=np.int64)
+        outputs = np.array([request.output_tokens for request in requests], dtype=np.int64)
+        return cls(at_s, inputs, outputs, np.zeros(len(requests), dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+
+@dataclass(frozen=True)
 class ServerModel:
     """A topology as a server: its stages, and what may be in flight."""
 
@@ -43,206 +80,343 @@ class ServerModel:
     share: float = 1.0
     """Share of the step rate that scheduling and ragged batches leave; 1 is a step model alone."""
 
+    @cached_property
+    def figures(self) -> tuple[Values, Values, Values]:
+        """The stages as ``step_s`` reads them: figures of each, of its layers, and the points of its all-reduce."""
+        kinds = max(len(stage.layers) for stage in self.stages)
+        points = max(2, *(len(stage.allreduce) for stage in self.stages))
+        own = np.zeros((len(self.stages), 6))
+        layers = np.zeros((len(self.stages), kinds, 9))
+        reduce = np.zeros((len(self.stages), points, 2))
+        for place, stage in enumerate(self.stages):
+            own[place] = (
+                stage.overhead_s + stage.head_s + stage.hop[0],
+                stage.row_s,
+                stage.hop[1] * stage.hidden_bytes,
+                stage.hidden_bytes,
+                len(stage.allreduce),
+                self.share,
+            )
+            for number, (count, layer) in enumerate(stage.layers):
+                layers[place, number] = (count, *astuple(layer))
+            reduce[place, : len(stage.allreduce)] = stage.allreduce or np.zeros((0, 2))
+        return own, layers, reduce
+
 
 @dataclass(frozen=True, slots=True)
-class SimulatedRequest:
-    """What became of one request, in seconds."""
+class Served:
+    """What became of requests, in their order; NaN where one cannot ever fit, or was not served within the steps."""
 
-    ttft_s: float
-    tpot_s: float
-    e2e_s: float
-
-
-@dataclass(slots=True)
-class MicroBatch:
-    """One micro-batch: the sequences that step together."""
-
-    ready_s: float = 0.0
-    steps: int = 0
-    decoding: int = 0
-    context: float = 0.0
-    """KV tokens of the decoding sequences."""
-    prefilling: deque[list[float]] = field(default_factory=deque)
-    """Request number, tokens left and tokens done of each."""
-    ending: list[tuple[int, int]] = field(default_factory=list)
-    """Heap of the step after which a sequence has all its tokens, and its number."""
+    at_s: Values
+    first_s: Values
+    """When its first token came."""
+    last_s: Values
+    outputs: Whole
+    never: Flags
+    """It is longer than all the KV."""
+    computed: int
+    """Steps of a stage."""
 
     @property
-    def size(self) -> int:
-        """Its sequences."""
-        return self.decoding + len(self.prefilling)
+    def done(self) -> int:
+        """So many from the first on were served, or can never be; those behind may have overtaken slower ones."""
+        left = np.flatnonzero(np.isnan(self.last_s) & ~self.never)
+        return int(left[0]) if len(left) else len(self.last_s)
+
+    @property
+    def ttft_s(self) -> Values:
+        """From arrival to first token."""
+        return np.asarray(self.first_s - self.at_s)
+
+    @property
+    def tpot_s(self) -> Values:
+        """Mean time between the tokens of an answer; 0 of one token."""
+        return np.asarray((self.last_s - self.first_s) / np.maximum(1, self.outputs - 1))
+
+    @property
+    def e2e_s(self) -> Values:
+        """From arrival to last token."""
+        return np.asarray(self.last_s - self.at_s)
 
 
-def simulate(
-    server: ServerModel, arrivals: Sequence[RequestArrival], most_steps: float = math.inf
-) -> list[SimulatedRequest | None]:
-    """Serve the arrivals, which come in order of time; None where a request cannot ever fit.
+def simulate(server: ServerModel, arrivals: Arrivals, most_steps: float = math.inf, clients: int = 0) -> Served:
+    """Serve the arrivals; after ``most_steps`` what is not served yet never is.
 
-    The results are in the order of the arrivals. Time grows with the number of steps, those apart between which nothing
-    comes or ends; after ``most_steps`` (a batch in a stage counts one) what is not served yet stays None.
+    With ``clients`` the times of arrival do not count: each client sends its next request when its last one ends.
     """
-    run = ServerRun(server, arrivals)
-    while run.computed < most_steps and run.advance():
-        pass
-    return run.served
+    at_s = arrivals.at_s.astype(float)
+    if clients:
+        at_s = np.where(np.arange(len(at_s)) < clients, 0.0, np.inf)
+    limits = np.array([server.slots, server.kv_tokens, server.chunk_tokens, clients], dtype=np.int64)
+    requests = np.stack([arrivals.inputs, arrivals.outputs, arrivals.cached])
+    first_s, last_s, computed = _serve(  # type: ignore[no-untyped-call]
+        *server.figures, limits, at_s, requests, float(most_steps)
+    )
+    never = arrivals.inputs + arrivals.outputs > server.kv_tokens
+    return Served(at_s, first_s, last_s, arrivals.outputs, never, int(computed))
 
 
-class ServerRun:
-    """A server on the way through its arrivals."""
+@numba.njit
+def step_s(
+    own: Values, layers: Values, reduce: Values, tokens: float, attended: float, kv: float, rows: float
+) -> float:
+    """Seconds of a step on one stage, as ``StageCost.seconds``."""
+    size = tokens * own[3]
+    total = own[0] + own[1] * rows + own[2] * tokens
+    reduce_s = 0.0
+    points = int(own[4])
+    if points:
+        after = 0
+        while after < points - 1 and reduce[after, 0] < size:
+            after += 1
+        if size <= reduce[0, 0]:
+            reduce_s = reduce[0, 1]
+        else:
+            after = max(after, 1)
+            slope = (reduce[after, 1] - reduce[after - 1, 1]) / (reduce[after, 0] - reduce[after - 1, 0])
+            reduce_s = reduce[after - 1, 1] + (size - reduce[after - 1, 0]) * slope
+    for kind in range(layers.shape[0]):
+        count, token, attend, fixed, experts, missed, kv_read, elementwise, overhead = layers[kind]
+        if not count:
+            continue
+        weights = fixed + experts * (1 - missed**tokens if missed else 1.0)
+        compute = token * tokens + attend * attended
+        gemm = weights * (1 + (compute / weights) ** OVERLAP) ** (1 / OVERLAP)
+        total += count * (gemm + kv_read * kv + elementwise * tokens + overhead + ALLREDUCES_PER_LAYER * reduce_s)
+    return total / own[5]
 
-    def __init__(self, server: ServerModel, arrivals: Sequence[RequestArrival]) -> None:
-        self.server = server
-        self.arrivals = arrivals
-        self.served: list[SimulatedRequest | None] = [None] * len(arrivals)
-        self.groups = [MicroBatch() for _ in server.stages]
-        self.free = [0.0] * len(server.stages)
-        self.first = [0.0] * len(arrivals)
-        self.waiting: deque[int] = deque()
-        self.next = 0
-        self.running = 0
-        self.reserved = 0
-        self.computed = 0
-        """Steps of a stage whose time was computed."""
 
-    def advance(self) -> bool:
-        """Do what comes first, an arrival that an idle group can take or the step of a group.
+NOBODY = -1
+"""In place of a request's number."""
 
-        False when nothing is left.
-        """
-        busy = [group for group in self.groups if group.size]
-        group = min(busy, key=lambda candidate: candidate.ready_s, default=None)
-        arrival_s = self.next_arrival_s
-        if group is not None and (len(busy) == len(self.groups) or group.ready_s <= arrival_s):
-            self._admit(group.ready_s)
-            if sum(group.size > 0 for group in self.groups) == 1:
-                self._leap(group)
-            self._run(group)
-            return True
-        if self.waiting and group is None:  # what kept them out has just ended
-            self._admit(self.next_step_s(group))
-            return True
-        self._admit(arrival_s)
-        return group is not None or arrival_s < math.inf
 
-    @property
-    def next_arrival_s(self) -> float:
-        """When the next request comes."""
-        return self.arrivals[self.next].at_s if self.next < len(self.arrivals) else math.inf
+class _Run(NamedTuple):
+    """A server on the way through its arrivals; by micro-batch where not said otherwise."""
 
-    @property
-    def comes_s(self) -> float:
-        """Until when nothing comes."""
-        return self.next_arrival_s
+    ready_s: Values
+    """When its next step may begin."""
+    steps: Whole
+    decoding: Whole
+    context: Values
+    """KV tokens of the sequences that decode."""
+    size: Whole
+    """Sequences."""
+    front: Whole
+    """The request whose prompt is computed first."""
+    back: Whole
+    """The last one in that queue."""
+    ending: Whole
+    """By micro-batch and step (modulo the width): the first of the requests that end with it."""
+    behind: Whole
+    """By request: the next one in the same queue or step."""
+    done: Whole
+    """By request: tokens of its prompt that are computed."""
+    free_s: Values
+    """By stage."""
+    first_s: Values
+    last_s: Values
+    """By request, as the one before."""
+    counts: Whole
+    """Next to arrive, next to be admitted, running, KV tokens reserved, steps computed, next of a client."""
 
-    def next_step_s(self, group: MicroBatch | None) -> float:
-        """When the next step ends for which something waits, given the group that is first."""
-        if group is not None:
-            return group.ready_s
-        return max(group.ready_s for group in self.groups) if self.waiting else math.inf
 
-    def _admit(self, now: float) -> None:
-        while self.next < len(self.arrivals) and self.arrivals[self.next].at_s <= now:
-            self.waiting.append(self.next)
-            self.next += 1
-        while self.waiting:
-            arrival = self.arrivals[self.waiting[0]]
-            length = arrival.input_tokens + arrival.output_tokens
-            if length > self.server.kv_tokens:
-                self.waiting.popleft()  # never
-                continue
-            if self.running >= self.server.slots or self.reserved + length > self.server.kv_tokens:
-                return
-            number = self.waiting.popleft()
-            group = min(self.groups, key=lambda group: group.size)
-            if not group.size:
-                group.ready_s = max(group.ready_s, now)
-            group.prefilling.append([number, arrival.input_tokens, 0])
-            self.running += 1
-            self.reserved += length
+_COMES = 0
+_WAITS = 1
+_RUNNING = 2
+_RESERVED = 3
+_COMPUTED = 4
+_CLIENT = 5
+_LEAP = 3
+"""From so many steps on it is quicker to take them together than one by one."""
 
-    def _leap(self, group: MicroBatch) -> None:
-        """Run steps of the only busy group until an answer ends or before something comes.
 
-        Nothing but the context changes, and nearly evenly: the time is taken by Simpson's rule.
-        """
-        if group.prefilling:
+@kept
+def _serve(own, layers, reduce, limits, at_s, requests, most_steps):  # type: ignore[no-untyped-def]
+    stages = own.shape[0]
+    number = at_s.size
+    run = _Run(
+        np.zeros(stages),
+        np.zeros(stages, np.int64),
+        np.zeros(stages, np.int64),
+        np.zeros(stages),
+        np.zeros(stages, np.int64),
+        np.full(stages, NOBODY),
+        np.full(stages, NOBODY),
+        np.full((stages, requests[1].max() + 1), NOBODY),
+        np.full(number, NOBODY),
+        requests[2].copy(),
+        np.zeros(stages),
+        np.full(number, np.nan),
+        np.full(number, np.nan),
+        np.zeros(6, np.int64),
+    )
+    run.counts[_CLIENT] = limits[3]
+    while run.counts[_COMPUTED] < most_steps:
+        group = NOBODY
+        busy = 0
+        for other in range(stages):
+            if run.size[other]:
+                busy += 1
+                if group == NOBODY or run.ready_s[other] < run.ready_s[group]:
+                    group = other
+        comes_s = at_s[run.counts[_COMES]] if run.counts[_COMES] < number else np.inf
+        if group != NOBODY and (busy == stages or run.ready_s[group] <= comes_s):
+            _admit(run, limits, at_s, requests, run.ready_s[group])
+            _leap(run, own, layers, reduce, at_s, group)
+            _step(run, own, layers, reduce, limits, at_s, requests, group)
+        elif group == NOBODY and run.counts[_WAITS] < run.counts[_COMES]:  # what kept them out has just ended
+            _admit(run, limits, at_s, requests, run.ready_s.max())
+        elif comes_s < np.inf:
+            _admit(run, limits, at_s, requests, comes_s)
+        else:
+            break
+    return run.first_s, run.last_s, run.counts[_COMPUTED]
+
+
+@numba.njit
+def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
+    """Let in who has come, in order, as far as slots and KV go."""
+    count = run.counts
+    while count[_COMES] < at_s.size and at_s[count[_COMES]] <= now_s:
+        count[_COMES] += 1
+    while count[_WAITS] < count[_COMES]:
+        request = count[_WAITS]
+        length = requests[0, request] + requests[1, request]
+        if length > limits[1]:  # never
+            count[_WAITS] += 1
+            continue
+        if count[_RUNNING] >= limits[0] or count[_RESERVED] + length > limits[1]:
             return
-        count = group.ending[0][0] - group.steps - 1
-        if count < _LEAP:
-            return
-        if self.comes_s < math.inf:
-            longest_s = self._seconds(group, count - 1)
-            count = min(count, int((self.comes_s - group.ready_s) / longest_s) - 1)
-        if count < _LEAP:
-            return
-        first_s, middle_s, last_s = (self._seconds(group, after) for after in (0, (count - 1) / 2, count - 1))
-        group.ready_s += count * (first_s + 4 * middle_s + last_s) / 6
-        group.steps += count
-        group.context += count * group.decoding
-        self.free = [group.ready_s] * len(self.free)
+        count[_WAITS] += 1
+        group = run.size.argmin()
+        if not run.size[group]:
+            run.ready_s[group] = max(run.ready_s[group], now_s)
+        if run.front[group] == NOBODY:
+            run.front[group] = request
+        else:
+            run.behind[run.back[group]] = request
+        run.back[group] = request
+        run.behind[request] = NOBODY
+        run.size[group] += 1
+        count[_RUNNING] += 1
+        count[_RESERVED] += length
 
-    def _seconds(self, group: MicroBatch, after: float) -> float:
-        """A step of decodes alone, after so many others: all stages in turn."""
-        context = group.context + after * group.decoding
-        step = Step(group.decoding, context, context, group.decoding)
-        self.computed += len(self.server.stages)
-        return sum(stage.seconds(step) for stage in self.server.stages) / self.server.share
 
-    def _run(self, group: MicroBatch) -> None:
-        self.computed += len(self.server.stages)
-        step, completed = self._compose(group)
-        end = group.ready_s
-        for place, stage in enumerate(self.server.stages):
-            end = max(end, self.free[place]) + stage.seconds(step) / self.server.share
-            self.free[place] = end
-        group.ready_s = end
-        group.steps += 1
-        group.context += group.decoding
-        while group.ending and group.ending[0][0] <= group.steps:
-            self._finish(group, heapq.heappop(group.ending)[1], end)
-        for number in completed:
-            self.first[number] = end
-            arrival = self.arrivals[number]
-            if arrival.output_tokens <= 1:
-                self._release(arrival)
-                self.served[number] = SimulatedRequest(end - arrival.at_s, 0.0, end - arrival.at_s)
-                continue
-            group.decoding += 1
-            group.context += arrival.input_tokens + 1
-            heapq.heappush(group.ending, (group.steps + arrival.output_tokens - 1, number))
+@numba.njit
+def _leap(run, own, layers, reduce, at_s, group):  # type: ignore[no-untyped-def]
+    """Run steps of the only busy micro-batch until an answer ends or before something comes.
 
-    def _compose(self, group: MicroBatch) -> tuple[Step, list[int]]:
-        """The step of a group, and the requests whose prefill it completes."""
-        tokens = group.decoding
-        attended = group.context
-        kv = group.context
-        completed: list[int] = []
-        room = max(1, self.server.chunk_tokens - group.decoding)
-        while group.prefilling and room > 0:
-            head = group.prefilling[0]
-            part = int(min(room, head[1]))
-            attended += part * (head[2] + (part + 1) / 2)
-            kv += head[2] + part
-            tokens += part
-            room -= part
-            head[1] -= part
-            head[2] += part
-            if head[1] <= 0:
-                completed.append(int(group.prefilling.popleft()[0]))
-        return Step(tokens, attended, kv, group.decoding + len(completed)), completed
+    Nothing but the context changes, and nearly evenly: the time is taken by Simpson's rule.
+    """
+    if run.front[group] != NOBODY or run.size.sum() != run.size[group]:
+        return
+    width = run.ending.shape[1]
+    many = 0
+    while many < width and run.ending[group, (run.steps[group] + many + 1) % width] == NOBODY:
+        many += 1
+    if many < _LEAP:
+        return
+    if run.counts[_COMES] < at_s.size and at_s[run.counts[_COMES]] < np.inf:
+        longest_s = _decode_s(run, own, layers, reduce, group, many - 1.0)
+        many = min(many, int((at_s[run.counts[_COMES]] - run.ready_s[group]) / longest_s) - 1)
+    if many < _LEAP:
+        return
+    first_s = _decode_s(run, own, layers, reduce, group, 0.0)
+    middle_s = _decode_s(run, own, layers, reduce, group, (many - 1) / 2)
+    last_s = _decode_s(run, own, layers, reduce, group, many - 1.0)
+    run.ready_s[group] += many * (first_s + 4 * middle_s + last_s) / 6
+    run.steps[group] += many
+    run.context[group] += many * run.decoding[group]
+    run.free_s[:] = run.ready_s[group]
 
-    def _finish(self, group: MicroBatch, number: int, end: float) -> None:
-        arrival = self.arrivals[number]
-        first = self.first[number]
-        group.decoding -= 1
-        group.context -= arrival.input_tokens + arrival.output_tokens
-        self._release(arrival)
-        self.served[number] = SimulatedRequest(
-            ttft_s=first - arrival.at_s,
-            tpot_s=(end - first) / (arrival.output_tokens - 1),
-            e2e_s=end - arrival.at_s,
-        )
 
-    def _release(self, arrival: RequestArrival) -> None:
-        self.running -= 1
-        self.reserved -= arrival.input_tokens + arrival.output_tokens
+@numba.njit
+def _decode_s(run, own, layers, reduce, group, after):  # type: ignore[no-untyped-def]
+    """A step of decodes alone, after so many others: all stages in turn."""
+    decoding = float(run.decoding[group])
+    context = run.context[group] + after * decoding
+    total_s = 0.0
+    for stage in range(own.shape[0]):
+        total_s += step_s(own[stage], layers[stage], reduce[stage], decoding, context, context, decoding)
+    run.counts[_COMPUTED] += own.shape[0]
+    return total_s
+
+
+@numba.njit
+def _step(run, own, layers, reduce, limits, at_s, requests, group):  # type: ignore[no-untyped-def]
+    """One step of a micro-batch: its decodes and as much of its prompts as there is room for."""
+    decoding = run.decoding[group]
+    tokens = float(decoding)
+    attended = run.context[group]
+    kv = run.context[group]
+    room = max(1, limits[2] - decoding)
+    begun = NOBODY
+    answering = 0
+    while run.front[group] != NOBODY and room > 0:
+        request = run.front[group]
+        part = min(room, requests[0, request] - run.done[request])
+        attended += part * (run.done[request] + (part + 1) / 2)
+        kv += run.done[request] + part
+        tokens += part
+        room -= part
+        run.done[request] += part
+        if run.done[request] == requests[0, request]:
+            run.front[group] = run.behind[request]
+            run.behind[request] = begun
+            begun = request
+            answering += 1
+    end_s = run.ready_s[group]
+    for stage in range(own.shape[0]):
+        took_s = step_s(own[stage], layers[stage], reduce[stage], tokens, attended, kv, float(decoding + answering))
+        end_s = max(end_s, run.free_s[stage]) + took_s
+        run.free_s[stage] = end_s
+    run.counts[_COMPUTED] += own.shape[0]
+    run.ready_s[group] = end_s
+    run.steps[group] += 1
+    run.context[group] += decoding
+    _end(run, limits, at_s, requests, group)
+    while begun != NOBODY:
+        following = run.behind[begun]
+        _begin(run, limits, at_s, requests, group, begun)
+        begun = following
+
+
+@numba.njit
+def _end(run, limits, at_s, requests, group):  # type: ignore[no-untyped-def]
+    """Release those whose last token the step made."""
+    place = run.steps[group] % run.ending.shape[1]
+    request = run.ending[group, place]
+    run.ending[group, place] = NOBODY
+    while request != NOBODY:
+        following = run.behind[request]
+        run.decoding[group] -= 1
+        run.context[group] -= requests[0, request] + requests[1, request]
+        _release(run, limits, at_s, requests, group, request)
+        request = following
+
+
+@numba.njit
+def _begin(run, limits, at_s, requests, group, request):  # type: ignore[no-untyped-def]
+    """A prompt is computed: its first token is there."""
+    run.first_s[request] = run.ready_s[group]
+    outputs = requests[1, request]
+    if outputs <= 1:
+        _release(run, limits, at_s, requests, group, request)
+        return
+    run.decoding[group] += 1
+    run.context[group] += requests[0, request] + 1
+    place = (run.steps[group] + outputs - 1) % run.ending.shape[1]
+    run.behind[request] = run.ending[group, place]
+    run.ending[group, place] = request
+
+
+@numba.njit
+def _release(run, limits, at_s, requests, group, request):  # type: ignore[no-untyped-def]
+    """An answer is whole: its slot and its KV are free, and a client sends its next request."""
+    run.last_s[request] = run.ready_s[group]
+    run.size[group] -= 1
+    run.counts[_RUNNING] -= 1
+    run.counts[_RESERVED] -= requests[0, request] + requests[1, request]
+    if limits[3] and run.counts[_CLIENT] < at_s.size:
+        at_s[run.counts[_CLIENT]] = run.ready_s[group]
+        run.counts[_CLIENT] += 1

@@ -173,8 +173,8 @@ class Pipeline:
     batch: int
     busy_s: float
     """Of the slowest stage."""
-    firsts: tuple[tuple[float, float], ...]
-    """Of each stage: the time of a prompt (s), and the share of it for which it keeps the next waiting."""
+    first_s: float
+    """Of a prompt, alone, by the slowest stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,6 @@ class Grid:
     busy: Times
     first: Times
     capacity: dict[tuple[bool, bool], Values]
-    overlap: Values
-    """Of a prompt's time, the share for which it keeps the next one waiting, by kind and point."""
     shares: Values
     """Part of an E2E bound that goes to the tokens at a point."""
     rations: Rations
@@ -208,7 +206,7 @@ class Grid:
         kinds = sorted(kinds, key=lambda kind: (kind.pool, kind.tp))
         counts = sorted(number for number in stages if number <= setting.model.num_layers)
         points = Points.all(counts, setting.batches, setting.batching)
-        busy, first, overlap = times_of(kinds, points, setting)
+        busy, first = times_of(kinds, points, setting)
         capacity = capacities(kinds, points, pools, setting)
         stage_slots = tuple(StageSlot(kind.pool, kind.tp) for kind in kinds)
         return cls(
@@ -220,7 +218,6 @@ class Grid:
             busy,
             first,
             capacity,
-            overlap,
             np.full(len(points), 0.5),
             Rations.plain(len(kinds), len(points), setting.model.num_layers),
         )
@@ -233,7 +230,6 @@ class Grid:
             busy=self.busy.taken(places),
             first=self.first.taken(places),
             capacity={role: rows[:, places] for role, rows in self.capacity.items()},
-            overlap=self.overlap[:, places],
             shares=self.shares[places],
             rations=self.rations.taken(places),
         )
@@ -285,9 +281,9 @@ class Grid:
     def _unmatched(self) -> "Grid":
         """Without kinds that cannot make anything better."""
         times = [(times.layer_s, times.inner_s, times.last_s) for times in (self.busy, self.first)]
-        lost = np.broadcast_to(self.losses[:, None], self.overlap.shape)
+        lost = np.broadcast_to(self.losses[:, None], self.busy.layer_s.shape)
         rooms = [-room for room in self.capacity.values()]
-        kept = unmatched(self.kinds, np.stack([*times[0], *times[1], self.overlap, lost, *rooms]))
+        kept = unmatched(self.kinds, np.stack([*times[0], *times[1], lost, *rooms]))
         return self.of_kinds([self.kinds[kind] for kind in kept], kept)
 
     def of_kinds(self, kinds: Sequence[StageKind], rows: Sequence[int]) -> "Grid":
@@ -299,7 +295,6 @@ class Grid:
             busy=self.busy.of_kinds(rows),
             first=self.first.of_kinds(rows),
             capacity={role: held[rows] for role, held in self.capacity.items()},
-            overlap=self.overlap[rows],
             rations=replace(self.rations, allowed=self.rations.allowed[:, rows]),
         )
 

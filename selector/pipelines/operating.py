@@ -11,6 +11,7 @@ from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import HEADROOM, kv_bytes_per_token
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
 from selector.models import Profile, SearchInput, Workload
+from selector.performance.judge import IDLE_RPS
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
 
@@ -105,8 +106,6 @@ BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512
 _PARTS = 8
 """Places in a long prompt at which its chunks are costed."""
 _CLOSE = 1e-10
-_IDLE_RPS = 1e-9
-"""What no requests at all are taken for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +127,17 @@ class OperatingLoad:
     output_tokens: int
     held: int
     """Requests in flight whose KV has to fit."""
+    computed_tokens: int
+    """Of a prompt, those whose KV is not in the prefix cache."""
 
     @classmethod
     def of(cls, workload: Workload) -> "OperatingLoad":
         """The load of a workload."""
         outputs = max(1, workload.output_tokens)
         held = max(1, workload.concurrency)
-        return cls(max(workload.rate_rps, _IDLE_RPS), workload.input_tokens, outputs, held)
+        inputs = workload.input_tokens
+        computed = max(1, math.floor(inputs * (1 - workload.prefix_hit)))
+        return cls(max(workload.rate_rps, IDLE_RPS), inputs, outputs, held, computed)
 
     @property
     def decoded(self) -> int:
@@ -254,17 +257,21 @@ class Setting:
     batches: tuple[int, ...] = BATCHES
     """Of the operating points, as far as the batching allows."""
     batching: Batching = USUAL_BATCHING
+    kv_bytes: float = math.inf
+    """That the engine keeps on each device, at most."""
 
     @classmethod
     def of(cls, problem: SearchInput, profiles: Mapping[str, Profile]) -> "Setting":
         """That of a problem."""
         losses = problem.limits.quality_loss
         load = OperatingLoad.of(problem.workload)
-        return cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching)
+        engine = problem.capabilities
+        kept = engine.kv_bytes if engine and engine.kv_bytes else math.inf
+        return cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching, kv_bytes=kept)
 
 
-def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times, Values]:
-    """*busy* and *first* of every kind at every point.
+def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times]:
+    """*busy* and *first* of every kind at every point, with every prompt of the mean length and nobody waiting.
 
     Raises:
         ProfileError: a format or group size without figures.
@@ -272,17 +279,16 @@ def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tu
     costs = _Costs.of(kinds, setting)
     plain = costs.times(_step(points, setting.load, 0.0, 0.0))
     added = plain.plus(plain, -1.0)
-    for weight, part, done in _chunks(points, setting.load.input_tokens):
+    prompt = setting.load.computed_tokens
+    for weight, part, done in _chunks(points, prompt):
         carrying = costs.times(_step(points, setting.load, part, done))
         added = added.plus(carrying.plus(plain, -1.0), weight)
-    chunks = points.chunks(setting.load.input_tokens)
+    chunks = points.chunks(prompt)
     alone = bubbles(points, setting.load)
     passes = points.stages + chunks - 1
     busy = plain.plus(plain, setting.load.decoded * points.stages / points.batch - 1).plus(added, alone)
     first = plain.plus(plain, passes + points.stages / 2 - 1).plus(added, passes / chunks)
-    queue = added.plus(plain, setting.load.input_tokens / points.room)
-    overlap = alone * queue.layer_s / first.layer_s
-    return busy.scaled(1 / SERVING_SHARE), first.scaled(1 / SERVING_SHARE), overlap
+    return busy.scaled(1 / SERVING_SHARE), first.scaled(1 / SERVING_SHARE)
 
 
 def bubbles(points: Points, load: OperatingLoad) -> Values:
@@ -293,7 +299,7 @@ def bubbles(points: Points, load: OperatingLoad) -> Values:
     A micro-batch with a prompt is slower than the others, which wait for it stage by stage. Prompts that arrive while it is
     computed (``B / (outputs - 1)`` in a pass, by Little's law) share the wait.
     """
-    arriving = points.batch / load.decoded * points.chunks(load.input_tokens)
+    arriving = points.batch / load.decoded * points.chunks(load.computed_tokens)
     return np.asarray(np.maximum(1.0, points.stages * -np.expm1(-arriving) / arriving))
 
 
@@ -395,8 +401,11 @@ def capacities(
     kv = np.array([[kv_bytes_per_token(model, precision.kv) / model.num_layers] for precision in formats]) / tp
     tokens = np.maximum(points.batch, setting.load.held) * setting.load.blocks * BLOCK_TOKENS
     per_layer = weights + kv * tokens
+    kept = setting.kv_bytes / (kv * tokens)
     return {
-        (first, last): np.maximum(0.0, (usable - first * embedding - last * embedding / tp) / per_layer - _CLOSE)
+        (first, last): np.maximum(
+            0.0, np.minimum(kept, (usable - first * embedding - last * embedding / tp) / per_layer) - _CLOSE
+        )
         for first in (False, True)
         for last in (False, True)
     }

@@ -1,16 +1,20 @@
-"""How long a prompt waits, and the best of all pipelines. Pure."""
+"""Bounds on what any pipeline can do, and the pipelines that come nearest to them. Pure.
+
+Every prompt has the mean length and nobody waits for another: so nothing that a server does is quicker, but for ``LOOSE``.
+What is ruled out here is not simulated; what is left only the simulation decides.
+"""
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
-from intent.models import PERCENTILES, Stat
+from intent.models import Stat
 from selector.pipelines.balance import Counts, Holds, fullest, most_layers
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import Pool
@@ -27,75 +31,15 @@ from selector.pipelines.stages import (
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 
-STATISTICS: tuple[Stat, ...] = ("mean", *PERCENTILES)
-UTILISATIONS = np.concatenate([np.linspace(0.0, 0.9, 19), np.linspace(0.92, 0.98, 4)])
-"""Shares of the time in which prompts are computed at which waits are known; beyond the last a queue counts as endless."""
-_CELLS = 4096
-_STEPS = tuple(2**power for power in reversed(range(len(UTILISATIONS).bit_length())))
-
-
-@cache
-def waits(stat: Stat) -> Values:
-    """The wait at each of ``UTILISATIONS``, in services; ``stat`` is ``mean`` or one of ``PERCENTILES``."""
-    means = UTILISATIONS / (2 * (1 - UTILISATIONS))
-    if stat == "mean":
-        return np.asarray(means)
-    return np.array([_quantile(busy, mean, PERCENTILES[stat]) for busy, mean in zip(UTILISATIONS, means, strict=True)])
-
-
-def _quantile(busy: float, mean: float, share: float) -> float:
-    """Of the wait at one utilisation; its chances on a grid of services."""
-    cell = max(1 / 256, 16 * mean / _CELLS)
-    residual = np.zeros(_CELLS)
-    residual[: max(1, round(1 / cell))] = 1.0
-    residual /= residual.sum()
-    chances = np.fft.irfft((1 - busy) / (1 - busy * np.fft.rfft(residual, 2 * _CELLS)))[:_CELLS]
-    place = int(np.searchsorted(np.cumsum(chances), share))
-    return place * cell if share > 1 - busy else 0.0
-
-
-def first_tokens_s(first_s: Values, overlap: Values, rate_rps: float, stat: Stat) -> Values:
-    """TTFT of prompts that take ``first_s`` alone, ``overlap`` of it keeping the next waiting.
-
-    Infinite where they pile up.
-    """
-    busy = rate_rps * overlap * first_s
-    queued = np.interp(busy, UTILISATIONS, UTILISATIONS * waits(stat))
-    return np.where(busy > UTILISATIONS[-1], np.inf, first_s + queued / rate_rps)
-
-
-def most_first_s(ttft_s: Values, overlap: Values, rate_rps: float, stat: Stat) -> Values:
-    """The inverse: how long prompts may take alone for a TTFT.
-
-    One row per row of ``overlap``, one column per TTFT.
-    """
-    queued = UTILISATIONS * waits(stat)
-    inverse = 1 / overlap
-    wanted = rate_rps * ttft_s
-    below = _last_within(wanted, inverse, queued)
-    low = UTILISATIONS[below]
-    slope = (queued[below + 1] - queued[below]) / (UTILISATIONS[below + 1] - UTILISATIONS[below])
-    busy = low + (wanted - low * inverse - queued[below]) / (inverse + slope)
-    return np.asarray(np.clip(busy, 0.0, UTILISATIONS[-1]) * inverse / rate_rps)
-
-
-def _last_within(wanted: Values, inverse: Values, queued: Values) -> Places:
-    """The last utilisation but one whose TTFT is within what is wanted, by bisection.
-
-    The first where none is.
-    """
-    below = np.zeros(inverse.shape, dtype=np.intp)
-    for step in _STEPS:
-        tried = np.minimum(below + step, len(UTILISATIONS) - 2)
-        below = np.where(UTILISATIONS[tried] * inverse + queued[tried] <= wanted, tried, below)
-    return below
-
-
 Cells = np.ndarray[Any, np.dtype[np.bool_]]
 Metric = Literal["ttft", "tpot", "e2e", "rate", "devices", "least_devices", "usd_per_hour", "quality_loss"]
 
-DEVIATIONS = {"p90": 1.2816, "p95": 1.6449, "p99": 2.3263, "p99.9": 3.0902}
-"""Statistic to its distance from the mean in standard deviations, of how many sequences run (a Poisson number)."""
+LOOSE = 1.2
+"""By how much a bound on a latency or a rate is eased before anything is ruled out: stages in lock step are a little slow."""
+SHORT = 0.6
+"""A median prompt or answer by the mean one, at the shortest."""
+_TIGHTER = (1.0, 0.8, 0.65, 0.5, 0.35)
+"""How much of a latency, and of the time between two requests, is left of what is asked on the rungs of a ladder."""
 _LIKELY = 0.9
 """How far to go at most between two bounds where layers say that the next one is near either."""
 _CLOSE = 2e-2
@@ -126,6 +70,13 @@ class Threshold:
         """In seconds; of a rate, between two."""
         return 1 / self.value if self.metric == "rate" else self.value
 
+    @property
+    def eased(self) -> "Threshold":
+        """What nothing misses that holds this one."""
+        if self.metric not in _TIMED:
+            return self
+        return self.tightened(LOOSE / (SHORT if self.stat == "p50" else 1))
+
 
 @dataclass(frozen=True, slots=True)
 class Proof:
@@ -138,42 +89,51 @@ class Proof:
     layers: int
 
 
-Prove = Callable[[Sequence[Grid]], tuple[Proof, ...]]
-"""Counts, over all grids that were searched, how much fits beyond what was reached."""
+def ladder(
+    grid: Grid, bounds: Sequence[Threshold], objective: Threshold | None, cost: Metric, each: int = 2
+) -> list[Pipeline]:
+    """Pipelines that may hold the bounds, on rungs from eased bounds to much tighter ones, with the cheapest first.
 
-
-def solve(
-    grid: Grid,
-    bounds: Sequence[Threshold],
-    objectives: Sequence[Threshold],
-    then: Sequence[Threshold] = (),
-) -> tuple[Pipeline | None, Prove]:
-    """The pipeline that holds the bounds and has the objectives lowest, in their order.
-
-    The values of the objectives do not count, only what they measure; ``then`` decides among equals. None if no pipeline holds
-    the bounds. What is returned beside it computes the proofs: of each objective or, without a pipeline, of what the first bound
-    leaves room for.
+    On each rung the ``each`` cheapest device counts with most room to spare are built, in several depths; where there is an
+    objective the rungs lie between the loosest and the tightest bound on it, and only its. What is left out is no worse than
+    what is built by these bounds alone.
     """
     grid = _rationed(grid, bounds)
-    if "e2e" in [bound.metric for bound in (*bounds, *objectives)]:
+    if "e2e" in [bound.metric for bound in (*bounds, *([objective] if objective else []))]:
         grid = grid.taken(_halved(grid, bounds).within_reach()).dealt()
-    search = _BoundSearch.opened(grid, bounds, objectives)
+    eased = [bound.eased for bound in bounds]
+    search = _BoundSearch.begin(grid, eased)
+    found = search.cheapest(cost, each)
     if not search.feasible:
-        return None, lambda _: tuple(Proof(bound, search.most) for bound in bounds[:1])
-    reached: list[tuple[Threshold, tuple[Threshold, ...]]] = []
-    for objective in (*objectives, *then):
-        counted = objective.metric in {"devices", "usd_per_hour"}
-        search, bound = search.with_fewest(objective) if counted else search.with_lowest(objective)
-        reached.append((bound, search.bounds_but(objective)))
-    return search.pipeline(), lambda grids: tuple(
-        _proof(grids, *thresholds) for thresholds in reached[: len(objectives)]
-    )
+        return []
+    for rung in search.rungs(objective) if objective else _tighter(search, bounds):
+        found += rung.cheapest(cost, each)
+    distinct = {(pipeline.stages, pipeline.batch): pipeline for pipeline in found}
+    return sorted(distinct.values(), key=lambda pipeline: spent(pipeline, cost, grid))
 
 
-def _proof(grids: Sequence[Grid], bound: Threshold, others: Sequence[Threshold]) -> Proof:
-    """How much fits on any of the grids beyond a bound."""
-    bounds = (*others, bound.tightened(_BEYOND))
-    return Proof(bound, max(most_held(grid, bounds) for grid in grids))
+def _tighter(search: "_BoundSearch", bounds: Sequence[Threshold]) -> Iterator["_BoundSearch"]:
+    """Under bounds that are tighter and tighter, as far as something holds them."""
+    timed = [bound for bound in bounds if bound.metric in _TIMED]
+    for factor in _TIGHTER if timed else ():
+        for bound in timed:
+            search = search.further(bound.tightened(factor))
+        if not search.feasible:
+            return
+        yield search
+
+
+def spent(pipeline: Pipeline, cost: Metric, grid: Grid) -> float:
+    """Devices, or USD per hour."""
+    prices = [1.0 if cost == "devices" else pool.usd_per_hour for pool in grid.pools]
+    return sum(parts[0][0].tp * prices[parts[0][0].pool] for parts in pipeline.stages)
+
+
+def provably_none(grids: Sequence[Grid], bounds: Sequence[Threshold], below: Threshold) -> Proof | None:
+    """That nothing holds the bounds for less than a cost; None where that is not known by bounds alone."""
+    eased = [*(bound.eased for bound in bounds), below.tightened(_BEYOND)]
+    layers = max((most_held(grid, eased) for grid in grids), default=0)
+    return Proof(below, layers) if all(layers < grid.setting.model.num_layers for grid in grids) else None
 
 
 def most_held(grid: Grid, bounds: Sequence[Threshold]) -> int:
@@ -201,20 +161,13 @@ def _halved(grid: Grid, bounds: Sequence[Threshold]) -> "_BoundSearch":
     return _BoundSearch.begin(grid, [*parts, *(bound for bound in bounds if bound.metric != "e2e")])
 
 
-def feasible_counts(grid: Grid, bounds: Sequence[Threshold]) -> Cells:
-    """By the number of devices of each pool: whether a pipeline on exactly these holds the bounds."""
-    timed = [bound for bound in bounds if bound.metric not in {"devices", "usd_per_hour"}]
-    search = _BoundSearch.begin(_rationed(grid, bounds), timed)
-    return np.asarray((search.layers >= grid.setting.model.num_layers).any(axis=0))
-
-
 def _rationed(grid: Grid, bounds: Sequence[Threshold]) -> Grid:
     """With stages of several formats, where a bound on quality says how many layers of each there may be."""
     losses = [bound.value for bound in bounds if bound.metric == "quality_loss"]
     return grid.with_format_budget(min(losses)) if losses else grid
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _BoundSearch:
     """What is left of the grid under some bounds, and how many layers fit there."""
 
@@ -251,17 +204,6 @@ class _BoundSearch:
         layers[near] = _fitting(here, self.cells, holds_of(here, at(self.limits, near), layers_by_kinds))
         return replace(self, layers=layers)
 
-    @classmethod
-    def opened(cls, grid: Grid, bounds: Sequence[Threshold], objectives: Sequence[Threshold]) -> "_BoundSearch":
-        """Under the bounds, and as loose a one on the first objective if anything holds that."""
-        first = [objective for objective in map(_loosest, objectives[:1]) if math.isfinite(objective.value)]
-        bounded = [(bound.metric, bound.stat) for bound in bounds]
-        if first and (first[0].metric, first[0].stat) not in bounded:
-            search = cls.begin(grid, (*bounds, *first))
-            if search.feasible:
-                return search
-        return cls.begin(grid, bounds)
-
     @property
     def most(self) -> int:
         return max(0, int(self.layers.max(initial=0)))
@@ -280,12 +222,30 @@ class _BoundSearch:
     def feasible(self) -> bool:
         return self.most >= self.wanted
 
-    def with_fewest(self, objective: Threshold) -> tuple["_BoundSearch", Threshold]:
-        """Only the device counts that cost least."""
-        cost = device_costs(self.grid.pools, self.cells.shape)[objective.metric]
-        fits = (self.layers >= self.wanted).any(axis=0)
-        bound = replace(objective, value=float(cost[fits].min()))
-        return self.further(bound), bound
+    def cheapest(self, cost: Metric, each: int) -> list[Pipeline]:
+        """Of the cheapest device counts on which all layers fit: in each depth the pipeline with most room to spare."""
+        if not self.feasible:
+            return []
+        most = np.maximum.reduceat(self.layers, self._depths, axis=0).reshape(len(self._depths), -1)
+        costs = np.broadcast_to(device_costs(self.grid.pools, self.cells.shape)[cost].ravel(), most.shape)
+        depths, cells = np.nonzero(most >= self.wanted)
+        order = np.lexsort((-most[depths, cells], costs[depths, cells]))
+        levels = list(dict.fromkeys(costs[depths, cells][order].round(6).tolist()))[:each]
+        taken = [place for place in order.tolist() if round(float(costs[depths[place], cells[place]]), 6) in levels]
+        return [self.pipeline(int(depths[place]), int(cells[place])) for place in taken[: 2 * each]]
+
+    @cached_property
+    def _depths(self) -> list[int]:
+        """Where the points of each number of stages begin."""
+        stages = self.grid.points.stages
+        return [0, *(np.flatnonzero(np.diff(stages)) + 1).tolist()]
+
+    def rungs(self, objective: Threshold) -> Iterator["_BoundSearch"]:
+        """From the loosest bound on an objective that is worth one to the tightest that holds all layers."""
+        best, bound = self.with_lowest(objective)
+        yield best
+        for factor in _TIGHTER[::-1]:
+            yield self.further(bound.tightened(1.05 / factor))
 
     def with_lowest(self, objective: Threshold) -> tuple["_BoundSearch", Threshold]:
         """Only what has the latency lowest, or the rate highest.
@@ -347,13 +307,20 @@ class _BoundSearch:
         """The points at which all layers fit somewhere."""
         return np.flatnonzero(self.most_by_point >= self.wanted)
 
-    def pipeline(self) -> Pipeline:
-        """The one with most room to spare."""
-        place, *counts = (int(index) for index in np.unravel_index(int(self.layers.argmax()), self.layers.shape))
+    def pipeline(self, depth: int | None = None, cell: int | None = None) -> Pipeline:
+        """The one with most room to spare, of all or of a depth (by its place) on some device counts (by theirs)."""
+        points = self.layers.reshape(len(self.layers), -1)
+        place, counts = divmod(int(points.argmax()), points.shape[1])
+        if depth is not None and cell is not None:
+            bounds = [*self._depths, len(points)]
+            here = slice(bounds[depth], bounds[depth + 1])
+            place = bounds[depth] + int(points[here, cell].argmax())
+            counts = cell
+        budget = [int(count) for count in np.unravel_index(counts, self.layers.shape[1:])]
         grid = self.grid.taken([place])
         limits = at(self.limits, [place])
         holds = holds_of(grid, limits, layers_by_kinds)
-        stage_slots = fullest(holds, grid.stage_slots, counts, int(grid.points.stages[0]))
+        stage_slots = fullest(holds, grid.stage_slots, budget, int(grid.points.stages[0]))
         return built(grid, stage_slots, limits)
 
 
@@ -405,19 +372,22 @@ def _budget(cells: Cells) -> tuple[int, ...]:
 
 
 def _limits(grid: Grid, bound: Threshold) -> Limits:
-    """The longest *busy* that a bound leaves at each point, and the longest *first* of each kind there."""
+    """The longest *busy* that a bound leaves at each point, and the longest *first* of each kind there.
+
+    As many requests run as come while each is served (Little's law): with more the batch would not be enough.
+    """
     load = grid.setting.load
     batch = grid.points.batch
     if bound.metric == "rate":
         return np.full(len(batch), 1 / max(bound.value, 1e-12)), ENDLESS
-    busy_s = staffed_s(batch, load.rate_rps, bound)
+    busy_s = np.full(len(batch), LOOSE / load.rate_rps)
     first_s = ENDLESS
     if bound.metric in {"tpot", "e2e"}:
         tokens_s = bound.value * (load.decoded if bound.metric == "tpot" else grid.shares)
         busy_s = np.minimum(busy_s, tokens_s / batch)
     if bound.metric in {"ttft", "e2e"}:
         ttft_s = bound.value * (np.ones(len(batch)) if bound.metric == "ttft" else 1 - grid.shares)
-        first_s = most_first_s(ttft_s, grid.overlap, load.rate_rps, bound.stat)
+        first_s = np.broadcast_to(ttft_s, (len(grid.kinds), len(batch)))
     return busy_s, first_s
 
 
@@ -428,52 +398,18 @@ def _tightest(grid: Grid, left: Iterable[Limits]) -> Limits:
     for busy, first in left:
         busy_s = np.minimum(busy_s, busy)
         first_s = np.minimum(first_s, first)
-    return busy_s, np.broadcast_to(first_s, grid.overlap.shape)
-
-
-def staffed_s(batch: Values, rate_rps: float, bound: Threshold) -> Values:
-    """The longest *busy* at which the batch is enough for the sequences that run.
-
-    Up to the statistic of the bound.
-
-    They are a Poisson number of mean ``n = rate batch busy``; ``n + z sqrt(n) <= batch`` (square-root staffing). With fewer,
-    tokens of the busiest moments would come later than in a full batch, and first tokens would wait for a place.
-    """
-    z = DEVIATIONS.get(bound.stat, 0.0)
-    root = (np.sqrt(z * z + 4 * batch) - z) / 2
-    return np.asarray(root * root / (rate_rps * batch))
+    return busy_s, np.broadcast_to(first_s, (len(grid.kinds), len(grid.points)))
 
 
 def reading(pipeline: Pipeline, wanted: Threshold, grid: Grid) -> float:
-    """What a bound or objective reads of a pipeline."""
-    if wanted.metric == "rate":
-        return 1 / pipeline.busy_s
-    if wanted.metric in {"devices", "usd_per_hour"}:
-        prices = [1.0 if wanted.metric == "devices" else pool.usd_per_hour for pool in grid.pools]
-        return sum(parts[0][0].tp * prices[parts[0][0].pool] for parts in pipeline.stages)
-    if wanted.metric == "quality_loss":
-        lost = [
-            layers * grid.setting.quality_loss.get(kind.precision, 0.0)
-            for parts in pipeline.stages
-            for kind, layers in parts
-        ]
-        return sum(lost) / grid.setting.model.num_layers
-    return float(latencies_s([pipeline], wanted, grid)[0])
-
-
-def latencies_s(pipelines: Sequence[Pipeline], wanted: Threshold, grid: Grid) -> Values:
-    """A latency of each of some pipelines with as many stages.
-
-    Infinite where its batch is not enough for the load.
-    """
-    load = grid.setting.load
-    batch = np.array([float(pipeline.batch) for pipeline in pipelines])
-    busy_s = np.array([pipeline.busy_s for pipeline in pipelines])
-    firsts = np.array([pipeline.firsts for pipeline in pipelines])
-    found = np.zeros(len(pipelines))
-    if wanted.metric != "tpot":
-        found = first_tokens_s(firsts[..., 0], firsts[..., 1], load.rate_rps, wanted.stat).max(axis=-1)
-    if wanted.metric != "ttft":
-        found = found + batch * busy_s / (load.decoded if wanted.metric == "tpot" else 1)
-    enough = busy_s <= staffed_s(batch, load.rate_rps, wanted) / _LESS
-    return np.where(enough, found, np.inf)
+    """What a latency or a rate reads of a pipeline by these bounds, in seconds or per second."""
+    decoded = grid.setting.load.decoded
+    match wanted.metric:
+        case "rate":
+            return 1 / pipeline.busy_s
+        case "ttft":
+            return pipeline.first_s
+        case "tpot":
+            return pipeline.batch * pipeline.busy_s / decoded
+        case _:
+            return pipeline.first_s + pipeline.batch * pipeline.busy_s

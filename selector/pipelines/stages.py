@@ -110,8 +110,7 @@ def built(grid: Grid, ways: Sequence[tuple[int, int]], limits: Limits) -> Pipeli
     fillings_of = cache(partial(_fillings, grid, limits))
     fillings = [fillings_of(way, (place == 0, place == end)) for place, way in enumerate(ordered)]
     stages = _trimmed(grid, fillings)
-    busy_s, firsts = _timed(grid, stages)
-    return _pipeline(grid, stages, 0, (busy_s, firsts))
+    return _pipeline(grid, stages, 0, _timed(grid, stages))
 
 
 def _ordered(ways: Sequence[tuple[StageSlot, int]]) -> list[tuple[StageSlot, int]]:
@@ -204,28 +203,25 @@ def running(grid: Grid, stages: Sequence[Sequence[tuple[StageKind, int]]]) -> li
     return [_pipeline(cut_grid, numbers, int(place), times) for place in np.flatnonzero(fits)]
 
 
-def _pipeline(
-    grid: Grid, stages: Sequence[Numbered], place: int, times: tuple[Values, Sequence[tuple[Values, Values]]]
-) -> Pipeline:
+def _pipeline(grid: Grid, stages: Sequence[Numbered], place: int, times: tuple[Values, Values]) -> Pipeline:
     """At one of the points."""
     return Pipeline(
         tuple(tuple((grid.kinds[kind], layers) for kind, layers in parts) for parts in stages),
         int(grid.points.batch[place]),
         float(times[0][place]),
-        tuple((float(first_s[place]), float(share[place])) for first_s, share in times[1]),
+        float(times[1][place]),
     )
 
 
-def _timed(grid: Grid, stages: Sequence[Numbered]) -> tuple[Values, list[tuple[Values, Values]]]:
-    """The longest *busy*, and of each stage *first* and the longest wait of its kinds, at every point."""
+def _timed(grid: Grid, stages: Sequence[Numbered]) -> tuple[Values, Values]:
+    """The longest *busy* and the longest *first* of the stages, at every point."""
     end = len(stages) - 1
-    firsts = list[tuple[Values, Values]]()
     busy_s = np.zeros(len(grid.points))
+    first_s = np.zeros(len(grid.points))
     for place, parts in enumerate(stages):
         busy_s = np.maximum(busy_s, _stage_s(grid.busy, parts, last=place == end))
-        waiting = grid.overlap[[kind for kind, _ in parts]].max(axis=0)
-        firsts.append((_stage_s(grid.first, parts, last=place == end), waiting))
-    return busy_s, firsts
+        first_s = np.maximum(first_s, _stage_s(grid.first, parts, last=place == end))
+    return busy_s, first_s
 
 
 def _stage_s(times: Times, parts: Numbered, *, last: bool) -> Values:

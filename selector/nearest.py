@@ -1,0 +1,180 @@
+"""Why nothing holds the goals, what comes nearest, and what one would get. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from intent.models import LATENCIES, Config, Objective
+from selector import explain
+from selector.finder import Finder
+from selector.models import Candidate, Infeasible
+from selector.objectives import UNSAID, Bound
+from selector.space import why_never, why_no_stage
+from selector.trial import Trial
+
+_LOOKED = 8
+"""Topologies that are simulated for what is best at one goal."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What is said where no topology holds all hard goals."""
+
+    trial: Trial
+    finder: Finder
+
+    def infeasible(self) -> Infeasible:
+        """The goals or limits that clash, the nearest candidate and, for each goal it misses, what would hold."""
+        bounds = self.trial.ranking.demands.bounds
+        for bound in bounds:
+            self._look_for(bound)
+        found = self.trial.candidates
+        if not found:
+            return Infeasible(self._nothing_runs(), None)
+        nearest = self._nearest(found)
+        missed = self.trial.ranking.missed(bounds, nearest)
+        words = explain.listed([self._missed_words(bound, nearest) for bound in missed])
+        targets = [target for bound in missed if (target := self._target(bound))]
+        reason = f"comes nearest; {words}"
+        return Infeasible(self._clashes(), replace(nearest, reason=reason), (*self._parts(nearest), *targets))
+
+    def _look_for(self, bound: Bound) -> None:
+        """Simulate what is best at one goal, alone and beside the others."""
+        bounds = self.trial.ranking.demands.bounds
+        if any(not self.trial.ranking.missed(bounds, one) for one in self.trial.candidates):
+            return
+        aim = _aim(bound)
+        others = [other for other in bounds if other is not bound]
+        for held in (others, [other for other in others if isinstance(other, Config)]):
+            topologies = self.finder.shortlist(held, aim)
+            shown = topologies[-_LOOKED:] if aim and aim.metric not in {"cost", "gpu_count"} else topologies[:_LOOKED]
+            found = [judged for topology in shown if (judged := self.trial.judge(topology))]
+            self.trial.tune(found, held, aim)
+            self.trial.tune(found, bounds)
+
+    def _nearest(self, found: Sequence[Candidate]) -> Candidate:
+        ranking = self.trial.ranking
+        return min(found, key=lambda one: (round(ranking.shortfall(one), 6), ranking.cost(one), str(one.topology)))
+
+    def _nothing_runs(self) -> tuple[str, ...]:
+        """Why not one topology is left."""
+        problem = self.finder.problem
+        reasons = why_no_stage(problem, self.finder.precisions)
+        held = self.finder.holds
+        if held is not None and held < problem.model.num_layers:
+            what = (
+                f"layers of {problem.model.name} fit, with the KV of {problem.workload.concurrency} requests in flight"
+            )
+            return (
+                f"at most {held} of the {problem.model.num_layers} {what}, into the devices that may be used",
+                *reasons,
+            )
+        configs = [bound for bound in self.trial.ranking.demands.bounds if isinstance(bound, Config)]
+        told = [self._never(config) for config in configs]
+        if held is not None and not told:
+            told = ["what fits does not fit beside what runs now, and cannot be reached from it layer by layer"]
+        return (*told, *reasons) or ("no device kind of the inventory has a profile with an allowed precision",)
+
+    def _clashes(self) -> tuple[str, ...]:
+        """Goals that nothing holds; if each is held by something, the pairs that exclude each other."""
+        bounds = self.trial.ranking.demands.bounds
+        if alone := [bound for bound in bounds if not self._any_holds((bound,))]:
+            return tuple(map(self._unreachable, alone))
+        pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not self._any_holds(pair)]
+        groups = pairs or [bounds]
+        return tuple(
+            f"{explain.listed([explain.goal_words(bound) for bound in group])} exclude each other: "
+            "each can be held alone, nothing that was simulated holds them together"
+            for group in groups
+        )
+
+    def _any_holds(self, bounds: Sequence[Bound]) -> bool:
+        return any(not self.trial.ranking.missed(bounds, one) for one in self.trial.candidates)
+
+    def _unreachable(self, bound: Bound) -> str:
+        if isinstance(bound, Config):
+            return self._never(bound)
+        best = self._best(bound, self.trial.candidates)
+        return f"{explain.goal_words(bound)}: nothing holds it; the best is {self._read_words(bound, best)}"
+
+    def _never(self, bound: Config) -> str:
+        reason = why_never(bound, self.finder.problem, self.finder.precisions)
+        return f"{explain.goal_words(bound)}: no allowed topology has it" + (f" ({reason})" if reason else "")
+
+    def _missed_words(self, bound: Bound, one: Candidate) -> str:
+        """What one gets instead: ``p99 TPOT 106 ms (up to 117 ms) where you said 100 ms``."""
+        margin = self.trial.ranking.margin(bound, one)
+        edge = ", on a knife's edge" if margin.is_knife_edge else ""
+        return explain.instead(bound, margin) + edge
+
+    def _read_words(self, bound: Objective, one: Candidate) -> str:
+        margin = self.trial.ranking.margin(bound, one)
+        return f"{explain.reading(margin)} on {explain.candidate_words(one)}"
+
+    def _target(self, bound: Bound) -> str | None:
+        """The nearest bound that could be held with every other goal or, if there is none, alone."""
+        if not isinstance(bound, Objective) or bound.op == "==" or bound.evidence in UNSAID:
+            return None
+        ranking = self.trial.ranking
+        others = [other for other in ranking.demands.bounds if other is not bound]
+        joint = [one for one in self.trial.candidates if not ranking.missed(others, one)]
+        best = self._best(bound, joint or self.trial.candidates)
+        worst = ranking.margin(bound, best).worst
+        if not math.isfinite(worst):
+            return None
+        eased = replace(bound, value=_outward(worst, bound.op))
+        alone = "" if joint else ", without the other goals"
+        return f"{explain.goal_words(eased)} would hold on {explain.candidate_words(best)}{alone}"
+
+    def _parts(self, nearest: Candidate) -> tuple[str, ...]:
+        """How much of the load holds all goals, on the nearest and within what may be spent."""
+        demands = self.trial.ranking.demands
+        timed = [bound for bound in demands.bounds if _hangs_on_the_load(bound)]
+        counted = [bound for bound in demands.bounds if bound not in timed]
+        if not timed:
+            return ()
+        rate_rps = self.trial.problem.workload.rate_rps
+        found = list[str]()
+        near = [nearest] if not self.trial.ranking.missed(counted, nearest) else []
+        for one in (*near, *self._within(counted, timed)):
+            if share := self.trial.share(one, timed):
+                found.append(explain.part(one, share * rate_rps, rate_rps, self._money(counted)))
+        return tuple(dict.fromkeys(found))[:1]
+
+    def _within(self, counted: Sequence[Bound], timed: Sequence[Bound]) -> list[Candidate]:
+        """What comes nearest of what costs no more than may be spent."""
+        most = Objective("throughput_tok", "maximize", evidence="what may be spent buys")
+        found = [
+            judged
+            for topology in self.finder.shortlist(counted, most)[-_LOOKED:]
+            if (judged := self.trial.judge(topology))
+        ]
+        held = [one for one in (*found, *self.trial.candidates) if not self.trial.ranking.missed(counted, one)]
+        return sorted(held, key=lambda one: self.trial.ranking.shortfall(one, timed))[:1]
+
+    def _money(self, counted: Sequence[Bound]) -> str:
+        costs = [bound for bound in counted if isinstance(bound, Objective) and bound.metric == "cost"]
+        return explain.amount(costs[0].value or 0.0, costs[0].unit) if costs else ""
+
+    def _best(self, bound: Bound, candidates: Sequence[Candidate]) -> Candidate:
+        return max(candidates, key=lambda one: self.trial.ranking.margin(bound, one).margin)
+
+
+def _aim(bound: Bound) -> Objective | None:
+    """What to make as good as can be so that a bound holds."""
+    if not isinstance(bound, Objective) or bound.op == "==":
+        return None
+    return replace(bound, op="minimize" if bound.op == "<=" else "maximize", value=None)
+
+
+def _hangs_on_the_load(bound: Bound) -> bool:
+    return isinstance(bound, Objective) and bound.metric in {*LATENCIES, "gpu_util"} and bound.op == "<="
+
+
+def _outward(value: float, op: str) -> float:
+    """Two significant digits, rounded to the side that still holds."""
+    if not value:
+        return value
+    scale = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
+    return (math.ceil(value / scale) if op == "<=" else math.floor(value / scale)) * scale

@@ -1,0 +1,182 @@
+"""What a server makes of a load: requests drawn from its distributions, served by the simulator. Pure.
+
+The one estimator: every plan, segment, prediction and "nearest" is read from here.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from intent.models import PERCENTILES
+from selector.models import ALIKE, Spread, Workload
+from selector.performance.perf import Step
+from selector.performance.simulator import Arrivals, Served, ServerModel, Values, Whole, simulate
+
+Reading = dict[str, float]
+"""``mean`` and percentiles, in seconds."""
+
+MOST_REQUESTS = 3000
+LEAST_REQUESTS = 500
+"""Of one simulation; the first tenth, which meet an empty server, do not count."""
+STEPS = 80_000
+"""Of a stage, that one simulation is meant to compute: it has so many fewer requests where each needs more."""
+MOST_STEPS = 400_000
+"""Of a stage, after which a simulation ends whatever is left."""
+IDLE_RPS = 1e-9
+"""What no requests at all are taken for."""
+_SEED = 0
+_TURNS = 24
+"""How often a backlog fills every place, to see what a server sustains."""
+_WARM = 0.2
+_COLD = 0.85
+"""Shares of a backlog's answers between which the rate is taken: before, all prompts come at once; after, places stay empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a server makes of a load. Latencies in seconds, infinite where requests pile up."""
+
+    ttft_s: Reading
+    tpot_s: Reading
+    e2e_s: Reading
+    sustained_rps: float
+    """With every place taken and requests always waiting; 0 where not one fits."""
+    requests: int
+    """That were counted."""
+
+
+def reading_of(values: Values | Sequence[float], names: Sequence[str] = tuple(PERCENTILES)) -> Reading:
+    """Mean and percentiles of some values, by names such as ``p99.9``; zeros where there are none."""
+    values = np.asarray(values, dtype=float).ravel()
+    values = values if values.size else np.zeros(1)
+    quantiles = np.quantile(values, [float(name[1:]) / 100 for name in names])
+    return {"mean": float(values.mean()), **dict(zip(names, quantiles.tolist(), strict=True))}
+
+
+def judged(server: ServerModel, workload: Workload, most_tokens: int) -> Outcome:
+    """Latencies of a load, and what the server sustains; no request is longer than ``most_tokens``."""
+    rate_rps = max(workload.rate_rps, IDLE_RPS)
+    return _judged(server, replace(workload, rate_rps=rate_rps, concurrency=1), most_tokens)
+
+
+@lru_cache(maxsize=4096)
+def _judged(server: ServerModel, workload: Workload, most_tokens: int) -> Outcome:
+    sustained = sustained_rps(server, workload, most_tokens)
+    if workload.rate_rps >= sustained:
+        return Outcome(_endless(), _endless(), _endless(), sustained, 0)
+    number = _requests(server, workload)
+    served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS)
+    return _outcome(served, sustained)
+
+
+def closed(server: ServerModel, workload: Workload, clients: int, most_tokens: int) -> Outcome:
+    """The same of clients that each send their next request when the last one ends."""
+    number = min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, 20 * clients))
+    served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS, clients)
+    return _outcome(served, _rate(served))
+
+
+def sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) -> float:
+    """Requests per second with every place taken and requests always waiting; 0 where not one fits."""
+    return _sustained_rps(server, replace(workload, rate_rps=1.0, concurrency=1, burstiness=1.0), most_tokens)
+
+
+@lru_cache(maxsize=4096)
+def _sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) -> float:
+    places = min(server.slots, server.kv_tokens / (workload.input_tokens + workload.output_tokens))
+    if places < 1:
+        return 0.0
+    number = int(min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, _TURNS * places)))
+    drawn = arrivals(workload, number, most_tokens)
+    backlog = replace(drawn, at_s=np.zeros(number))
+    return _rate(simulate(server, backlog, MOST_STEPS))
+
+
+def arrivals(workload: Workload, number: int, most_tokens: int) -> Arrivals:
+    """So many requests of a load, the same ones each time; lengths are drawn evenly from their distribution."""
+    inputs, outputs, gaps = _drawn(replace(workload, rate_rps=1.0, concurrency=1), number, most_tokens)
+    cached = np.minimum(inputs - 1, (inputs * workload.prefix_hit).astype(np.int64))
+    return Arrivals(np.cumsum(gaps) / max(workload.rate_rps, IDLE_RPS), inputs, outputs, cached)
+
+
+@lru_cache(maxsize=64)
+def _drawn(workload: Workload, number: int, most_tokens: int) -> tuple[Whole, Whole, Values]:
+    """Tokens in and out, and the times between arrivals at one request a second."""
+    draw = np.random.default_rng(_SEED)
+    outputs = _lengths(workload.outputs, max(1, workload.output_tokens), number, max(1, most_tokens - 1))
+    outputs = draw.permutation(outputs)
+    inputs = _lengths(workload.inputs, max(1, workload.input_tokens), number, max(1, most_tokens - 1))
+    inputs = np.maximum(1, np.minimum(draw.permutation(inputs), most_tokens - outputs))
+    shape = 1 / workload.burstiness**2
+    gaps = draw.gamma(shape, 1 / shape, number)
+    return inputs, outputs, gaps / gaps.mean()
+
+
+def _lengths(spread: Spread, mean: int, number: int, most: int) -> Whole:
+    """Quantiles of a distribution in order, evenly apart; none above a length, and the mean as near as that allows."""
+    places = (np.arange(number) + 0.5) / number
+    if spread.histogram:
+        lengths, shares = np.array(sorted(spread.histogram)).T
+        relative = lengths[np.minimum(np.searchsorted(np.cumsum(shares), places), len(lengths) - 1)]
+    elif spread.p95_by_mean <= ALIKE.p95_by_mean:
+        return np.full(number, min(mean, most), dtype=np.int64)
+    else:
+        relative = np.exp(_sigma(spread.p95_by_mean) * _normal(number))
+    tokens = np.minimum(most, relative * mean / relative.mean())
+    tokens = np.minimum(most, tokens * mean / tokens.mean())
+    return np.maximum(1, np.rint(tokens)).astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _normal(number: int) -> Values:
+    """Quantiles of a standard normal, evenly apart."""
+    inverse = NormalDist().inv_cdf
+    return np.array([inverse((place + 0.5) / number) for place in range(number)])
+
+
+def _sigma(p95_by_mean: float) -> float:
+    """Of the lognormal with a P95 by its mean: the smaller root of ``1.645 s - s**2 / 2 = log(p95_by_mean)``."""
+    z = NormalDist().inv_cdf(0.95)
+    return z - math.sqrt(max(0.0, z * z - 2 * math.log(p95_by_mean)))
+
+
+def _requests(server: ServerModel, workload: Workload) -> int:
+    """As many as ``STEPS`` allow where each stream steps beside as many others as there are at least."""
+    outputs = max(1, workload.output_tokens)
+    context = workload.input_tokens + outputs / 2
+    alone_s = sum(stage.seconds(Step(1, context, context, 1)) for stage in server.stages) / server.share
+    running = max(1.0, workload.rate_rps * outputs * alone_s)
+    together = running / min(len(server.stages), running)
+    wanted = STEPS * together / (outputs * len(server.stages))
+    return int(min(MOST_REQUESTS, max(LEAST_REQUESTS, wanted)))
+
+
+def _outcome(served: Served, sustained: float) -> Outcome:
+    done = served.done
+    counted = slice(done // 10, done)
+    there = ~np.isnan(served.last_s[counted])
+    several = there & (served.outputs[counted] > 1)
+    return Outcome(
+        ttft_s=reading_of(served.ttft_s[counted][there]),
+        tpot_s=reading_of(served.tpot_s[counted][several]),
+        e2e_s=reading_of(served.e2e_s[counted][there]),
+        sustained_rps=sustained,
+        requests=int(there.sum()),
+    )
+
+
+def _rate(served: Served) -> float:
+    """Answers per second in the middle of a run."""
+    ends_s = np.sort(served.last_s[~np.isnan(served.last_s)])
+    first = int(len(ends_s) * _WARM)
+    last = int(len(ends_s) * _COLD)
+    took_s = ends_s[last] - ends_s[first] if last > first else 0.0
+    return float((last - first) / took_s) if took_s > 0 else 0.0
+
+
+def _endless() -> Reading:
+    return dict.fromkeys(("mean", *PERCENTILES), math.inf)

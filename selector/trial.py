@@ -1,0 +1,125 @@
+"""Topologies and how full their steps are, each judged once by the simulation. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from runtime.capabilities import Batching
+from runtime.errors import TopologyError
+from runtime.models import Topology
+from selector.models import Candidate, Profile, ProfileError, SearchInput
+from selector.objectives import Bound
+from selector.prediction import candidate, usual_batching
+from selector.ranking import Ranking
+
+STEP_TOKENS = (256, 512, 1024, 2048, 4096, 8192)
+"""Tokens in a step that are tried, as far as the engine may be set to them."""
+SEQUENCES = (8, 16, 32, 64, 128, 256, 512)
+"""Sequences at once that are tried."""
+MOST = 24
+"""Topologies of one shortlist that are simulated."""
+TUNED = 3
+"""Of them, those whose steps are tuned."""
+_NEAR = 0.7
+"""A sum of relative misses up to which tuning may help: about twice of one bound."""
+_HALVINGS = 6
+
+Worth = Callable[[Candidate], tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was judged for one problem."""
+
+    ranking: Ranking
+    profiles: Mapping[str, Profile]
+    seen: dict[tuple[Topology, Batching], Candidate | None] = field(default_factory=dict)
+
+    @property
+    def problem(self) -> SearchInput:
+        """What is to be solved."""
+        return self.ranking.problem
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """All that hold the load's KV."""
+        return [found for found in self.seen.values() if found]
+
+    def judge(self, topology: Topology, batching: Batching | None = None) -> Candidate | None:
+        """What a topology does; None where it does not hold the load's KV, or has no figures."""
+        steps = batching or usual_batching(topology, self.problem)
+        if (topology, steps) not in self.seen:
+            try:
+                self.seen[topology, steps] = candidate(topology, self.problem, self.profiles, steps)
+            except (KeyError, ProfileError, TopologyError):
+                self.seen[topology, steps] = None
+        return self.seen[topology, steps]
+
+    def judge_until(self, topologies: Sequence[Topology], holds: Callable[[Candidate], bool]) -> list[Candidate]:
+        """Those of a list that rises in cost, up to the first cost at which one holds."""
+        found = list[Candidate]()
+        prices = {gpu.index: gpu.usd_per_hour for gpu in self.problem.cluster.gpus}
+
+        def cost(topology: Topology) -> float:
+            spent = sum(prices[device] for device in topology.devices)
+            return float(len(topology.devices)) if self.problem.unpriced else round(spent, 6)
+
+        for _, alike in groupby(topologies[:MOST], key=cost):
+            found += [judged for topology in alike if (judged := self.judge(topology))]
+            if any(map(holds, found)):
+                break
+        return found
+
+    def tune(
+        self, found: Iterable[Candidate], bounds: Sequence[Bound], objective: Bound | None = None
+    ) -> list[Candidate]:
+        """The nearest to some bounds, or the best at an objective, with steps that suit them better."""
+
+        def worth(one: Candidate) -> tuple[float, ...]:
+            aim = self.ranking.reading(objective, one) if objective else 0.0
+            return (self.ranking.shortfall(one, bounds), -aim if objective and objective.op == "maximize" else aim)
+
+        near = [one for one in sorted(found, key=worth) if objective or 0 < worth(one)[0] <= _NEAR]
+        distinct = {one.topology: one for one in reversed(near)}
+        return [self._tuned(one, worth) for one in list(distinct.values())[::-1][:TUNED]]
+
+    def _tuned(self, start: Candidate, worth: Worth) -> Candidate:
+        """By one knob and then by the other, each as long as that helps."""
+        assert start.batching is not None, "judged ones say it"
+        most = self.problem.batching
+        best = start
+        sweeps: list[tuple[str, tuple[int, ...], int]] = [
+            ("max_step_tokens", STEP_TOKENS, most.max_step_tokens),
+            ("max_sequences", SEQUENCES, min(most.max_sequences, start.prediction.batch)),
+        ]
+        for name, values, limit in sweeps:
+            here: int = getattr(best.batching, name)
+            below = [value for value in values[::-1] if value < min(here, limit + 1)]
+            above = [value for value in (*values, limit) if here < value <= limit]
+            for direction in (below, above):
+                for value in direction:
+                    tried = self._with(best, name, value)
+                    if tried is None or worth(tried) >= worth(best):
+                        break
+                    best = tried
+        return best
+
+    def _with(self, one: Candidate, knob: str, value: int) -> Candidate | None:
+        """The same with a knob set; every running sequence has to fit a step."""
+        assert one.batching is not None, "judged ones say it"
+        steps = replace(one.batching, **{knob: value})
+        fits = replace(steps, max_sequences=min(steps.max_sequences, steps.max_step_tokens))
+        return self.judge(one.topology, fits)
+
+    def share(self, one: Candidate, bounds: Sequence[Bound]) -> float:
+        """The largest part of the load, in steps of a 64th, at which a candidate holds some bounds."""
+        share = 0.0
+        step = 0.5
+        for _ in range(_HALVINGS):
+            part = replace(self.problem.workload, rate_rps=self.problem.workload.rate_rps * (share + step))
+            problem = replace(self.problem, workload=part)
+            found = candidate(one.topology, problem, self.profiles, one.batching)
+            if found and not replace(self.ranking, problem=problem).missed(bounds, found):
+                share += step
+            step /= 2
+        return share
