@@ -17,8 +17,9 @@ from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from selector.models import Profile, SelectorError, shape
 from selector.performance.latency import reading_of
-from selector.performance.load import LoadFigures, Trace, closed_loop, open_loop, read_trace, static_batch
+from selector.performance.load import LoadFigures, closed_loop, open_loop, static_batch
 from selector.performance.simulator import ServerModel, simulate
+from selector.performance.traces import Trace, read_trace
 from selector.performance.work import Lengths
 from selector.prediction import confidence, server_of
 from selector.profiles import load

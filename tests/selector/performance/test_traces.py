@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selector.models import WorkloadError
-from selector.performance.load import read_trace
 from selector.performance.simulator import RequestArrival
+from selector.performance.traces import read_trace
 from tests.rows import rows
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:47.6805900,396,109\r\n"
