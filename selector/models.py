@@ -72,13 +72,16 @@ class Spread:
     """1: all alike. No lognormal has more than ``MOST_P95``."""
     histogram: tuple[tuple[float, float], ...] = ()
     """Lengths, each by the mean of all, with the share of requests that have it; empty: lognormal."""
+    source: str = field(default="said", compare=False)
+    """Where it comes from, in words."""
 
 
 MOST_P95 = 3.87
 """exp(1.645 ** 2 / 2): of a lognormal's P95 by its mean."""
 ALIKE = Spread(1.0)
-CHAT_INPUTS = Spread(2.73)
-CHAT_OUTPUTS = Spread(2.43)
+PUBLIC_CHAT = "public chat (Azure 2023)"
+CHAT_INPUTS = Spread(2.73, source=PUBLIC_CHAT)
+CHAT_OUTPUTS = Spread(2.43, source=PUBLIC_CHAT)
 """As uneven (coefficient of variation 0.96 and 0.77) as Azure's public conversations of 2023 (AzurePublicDataset, CC-BY 4.0)."""
 
 
@@ -443,6 +446,8 @@ class Plan:
     """From what runs; None when nothing does, or when it cannot be predicted."""
     certificate: tuple[str, ...] = ()
     """Why nothing in the space is better, one sentence for each thing that decided."""
+    workload: Workload | None = None
+    """What it was made for."""
     bytes_to_move: Mapping[str, int] = field(default_factory=dict)
     """``weights`` and ``kv_per_token``: what the switch has to move."""
     batching: Batching | None = None

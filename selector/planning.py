@@ -31,6 +31,7 @@ def named(target: Topology, problem: SearchInput, profiles: Mapping[str, Profile
         generation=ticket.generation,
         model=problem.model.name,
         window=ticket.window,
+        workload=problem.workload,
         now=problem.now,
         target=target,
         batching=found.batching,

@@ -288,6 +288,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
         generation=asked.ticket.generation,
         model=problem.model.name,
         window=asked.ticket.window,
+        workload=problem.workload,
         now=problem.now,
         target=best.topology,
         batching=best.batching,
