@@ -1,8 +1,10 @@
 """The models of a deployment: what each is, on which devices, by which engine, under which load."""
 
+import itertools
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -12,7 +14,7 @@ from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
-from selector.models import SearchInput, Workload
+from selector.models import MOST_P95, PUBLIC_CHAT, SearchInput, Spread, Workload, WorkloadError
 from service.documents.problems import Code
 from service.engine_settings import EngineChoice, read_engine, refuse_start, refuse_unused
 from service.errors import RefusedError
@@ -240,7 +242,7 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         start=start,
         cluster=cluster,
         engine=engine,
-        workload=_workloads(source, (*path, "workload")),
+        workload=_workloads(source, (*path, "workload"), spec),
     )
 
 
@@ -280,7 +282,7 @@ def _config(config: Path) -> Section:
     return data
 
 
-def _workloads(source: LocatedYaml, path: tuple[Key, ...]) -> dict[str, Workload]:
+def _workloads(source: LocatedYaml, path: tuple[Key, ...], spec: ModelSpec) -> dict[str, Workload]:
     """A model's own load, or that of the deployment."""
     path = path if source.get(path) is not None else ("workload",)
     fields: Section | None = source.get(path)
@@ -290,4 +292,86 @@ def _workloads(source: LocatedYaml, path: tuple[Key, ...]) -> dict[str, Workload
     for name in fields:
         if name not in known:
             raise source.error((*path, name), f"no such window; known are {', '.join(sorted(known))}")
-    return {name: Workload(**data) for name, data in fields.items()}
+    return {name: _workload(source, (*path, name), spec) for name in fields}
+
+
+SPREADS = {"input_tokens": "inputs", "output_tokens": "outputs"}
+"""Key of a load's lengths to the field of their spread."""
+FILE = "the file"
+"""Where a spread comes from that is said."""
+
+
+def _workload(source: LocatedYaml, path: tuple[Key, ...], spec: ModelSpec) -> Workload:
+    """One window's: what is said goes before what a trace tells, and a mean alone has the usual spread."""
+    data: Section = source.get(path)
+    fields = {key: value for key, value in data.items() if key != "trace"}
+    for key, spread in SPREADS.items():
+        if isinstance(said := data.get(key), dict):
+            fields[key], fields[spread] = _lengths(source, (*path, key), said)
+    if "trace" in data:
+        load = _traced(source, (*path, "trace"), fields)
+    elif missing := [key for key in ("rate_rps", *SPREADS) if key not in fields]:
+        raise source.error(path, f"the key {missing[0]!r} is missing; say it, or name a trace")
+    else:
+        load = Workload(**{"concurrency": 1, **fields})
+    _refuse_long(source, path, load, spec)
+    return load
+
+
+def _traced(source: LocatedYaml, path: tuple[Key, ...], said: Section) -> Workload:
+    """The load of a trace, but for what is said."""
+    from selector.performance.traces import in_flight, read_trace, workload_of  # here: it takes numpy, and is rare
+
+    file = source.file.parent / Path(source.get(path)).expanduser()
+    try:
+        found = workload_of(read_trace(file.read_text(encoding="utf-8", errors="replace"), file.name), file.name)
+    except (OSError, WorkloadError) as error:
+        raise source.error(path, str(error)) from error
+    load = replace(found, **said)
+    if not load.rate_rps:
+        raise source.error(path, "its requests come at one moment; say rate_rps")
+    return load if "concurrency" in said else replace(load, concurrency=in_flight(load))
+
+
+def _lengths(source: LocatedYaml, path: tuple[Key, ...], said: Section) -> tuple[int, Spread]:
+    """Mean and spread of ``{mean, p95}`` or ``{histogram}``."""
+    if said.keys() == {"histogram"}:
+        return _histogram(source, (*path, "histogram"), said["histogram"])
+    if said.keys() != {"mean", "p95"}:
+        raise source.error(path, "write a number, {mean, p95} or {histogram}")
+    mean = int(said["mean"])
+    p95 = said["p95"]
+    if not mean <= p95 <= MOST_P95 * mean:
+        below = f"below the mean of {mean}; where lengths are all alike, write it twice"
+        beyond = f"over {MOST_P95} times the mean, which no lognormal distribution has; write a histogram"
+        raise source.error((*path, "p95"), f"{p95} is {below if p95 < mean else beyond}")
+    return mean, Spread(p95 / mean, source=FILE)
+
+
+def _histogram(source: LocatedYaml, path: tuple[Key, ...], shares: dict[int, float]) -> tuple[int, Spread]:
+    """Mean and spread of tokens with the share of requests that have so many."""
+    for length in shares:
+        if type(length) is not int or length < 1:
+            raise source.error((*path, length), "a length is a whole number of tokens, 1 or more")
+    total = math.fsum(shares.values())
+    if abs(total - 1) > 0.01:
+        raise source.error(path, f"the shares sum to {total:.4g}; they have to sum to 1")
+    mean = math.fsum(length * share for length, share in shares.items()) / total
+    bins = tuple((length / mean, share / total) for length, share in sorted(shares.items()))
+    reached = itertools.accumulate(share for _, share in bins)
+    p95_by_mean = next(length for (length, _), share in zip(bins, reached, strict=True) if share > 0.95 - 1e-9)
+    return round(mean), Spread(p95_by_mean, bins, FILE)
+
+
+def _refuse_long(source: LocatedYaml, path: tuple[Key, ...], load: Workload, spec: ModelSpec) -> None:
+    """Refuse lengths that are said, or of a trace, and over the model's context."""
+    known = [
+        (key, getattr(load, key) * max((length for length, _ in spread.histogram), default=spread.p95_by_mean))
+        for key, field in SPREADS.items()
+        if (spread := getattr(load, field)).source != PUBLIC_CHAT
+    ]
+    for key, tokens in (*known, ("input_tokens", load.input_tokens + load.output_tokens)):
+        if tokens > spec.max_position_embeddings:
+            where = (*path, key if key in source.get(path) else "trace")
+            holds = f"the {spec.max_position_embeddings} that {spec.name} holds"
+            raise source.error(where, f"{tokens:.0f} tokens are more than {holds}")

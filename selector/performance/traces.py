@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -99,16 +99,22 @@ def workload_of(trace: Trace, name: str) -> Workload:
     inputs = np.array([arrival.input_tokens for arrival in arrivals], dtype=float)
     outputs = np.array([arrival.output_tokens for arrival in arrivals], dtype=float)
     rate_rps = (len(arrivals) - 1) / span_s if span_s else 0.0
-    return Workload(
+    load = Workload(
         rate_rps=rate_rps,
         input_tokens=round(inputs.mean()),
         output_tokens=round(outputs.mean()),
-        concurrency=max(1, math.ceil(rate_rps * outputs.mean() * PACE_S)),
+        concurrency=1,
         inputs=_spread(inputs, name),
         outputs=_spread(outputs, name),
         burstiness=burstiness([arrival.at_s for arrival in arrivals]),
         prefix_hit=trace.prefix_hit,
     )
+    return replace(load, concurrency=in_flight(load))
+
+
+def in_flight(load: Workload) -> int:
+    """Requests at once, by Little's law."""
+    return max(1, math.ceil(load.rate_rps * load.output_tokens * PACE_S))
 
 
 def _spread(lengths: Lengths, name: str) -> Spread:

@@ -8,6 +8,7 @@ import pytest
 from intent.models import RecurringWindow
 from runtime.models import Link
 from runtime.vllm_engine.models import VllmSettings
+from selector.models import CHAT_INPUTS, CHAT_OUTPUTS, Spread, Workload
 from service.deployment import load
 from service.errors import DeploymentError, RefusedError
 from tests.rows import rows
@@ -258,3 +259,85 @@ def test_a_controller_that_may_apply_nothing_cannot_act(tmp_path, approval):
     said = refused(tmp_path, f"{DEPLOYMENT}{approval}mode: act\n")
     assert "mode: the controller may apply nothing: say what under" in said
     assert read(tmp_path, f"{DEPLOYMENT}{approval}mode: recommend\n").mode == "recommend"
+
+
+def loaded(folder, load):
+    """The load of a deployment whose model holds 16384 tokens."""
+    return read(folder, DEPLOYMENT.replace(USUAL_LOAD, load)).model().workload_in("always")
+
+
+USUAL_LOAD = "{rate_rps: 0.8, input_tokens: 20, output_tokens: 900, concurrency: 8}"
+
+
+def test_a_load_of_means_is_as_uneven_as_public_chat_and_says_so(tmp_path):
+    load = loaded(tmp_path, "{rate_rps: 2, input_tokens: 800, output_tokens: 250}")
+    assert load == Workload(2, 800, 250, 1, CHAT_INPUTS, CHAT_OUTPUTS, 1.0, 0.0)
+    assert {load.inputs.source, load.outputs.source} == {"public chat (Azure 2023)"}
+
+
+def test_a_load_says_its_spreads_bursts_and_prefix_hits(tmp_path):
+    load = loaded(
+        tmp_path,
+        "{rate_rps: 2, input_tokens: {mean: 800, p95: 2000}, output_tokens: {histogram: {100: 0.5, 500: 0.497}}, "
+        "burstiness: 2.5, prefix_hit: 0.4}",
+    )
+    assert (load.input_tokens, load.inputs) == (800, Spread(2.5))
+    assert (load.output_tokens, load.outputs.source) == (299, "the file")
+    assert list(load.outputs.histogram) == [
+        (pytest.approx(100 / 299.4, rel=1e-3), pytest.approx(0.5015, rel=1e-3)),
+        (pytest.approx(500 / 299.4, rel=1e-3), pytest.approx(0.4985, rel=1e-3)),
+    ]
+    assert load.outputs.p95_by_mean == pytest.approx(500 / 299.4, rel=1e-3)
+    assert (load.burstiness, load.prefix_hit) == (2.5, 0.4)
+
+
+def test_a_load_may_be_that_of_a_trace_and_what_is_said_beside_it_goes_before(tmp_path):
+    trace = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{n / 2},{100 + n},50\n" for n in range(101))
+    (tmp_path / "chat.csv").write_text(trace)
+    load = loaded(tmp_path, "{trace: chat.csv}")
+    assert (load.rate_rps, load.input_tokens, load.output_tokens, load.concurrency) == (2.0, 150, 50, 5)
+    assert (load.inputs.source, len(load.inputs.histogram)) == ("trace chat.csv", 12)
+
+    said = loaded(
+        tmp_path, "{trace: chat.csv, rate_rps: 4, output_tokens: {mean: 60, p95: 90}, input_tokens: 300, burstiness: 3}"
+    )
+    assert (said.rate_rps, said.input_tokens, said.output_tokens, said.burstiness) == (4, 300, 60, 3)
+    assert (said.inputs, said.outputs) == (load.inputs, Spread(1.5))
+
+
+@rows(
+    ("load", "said"),
+    [
+        ("{rate_rps: 2, input_tokens: 9}", "workload.always: the key 'output_tokens' is missing; say it, or name a trace"),
+        ("{rate_rps: 2, input_tokens: 9, output_tokens: {histogram: {1: 0.5, 2: 0.4}}}",
+         "workload.always.output_tokens.histogram: the shares sum to 0.9; they have to sum to 1"),
+        ("{rate_rps: 2, input_tokens: 9, output_tokens: {histogram: {none: 1}}}", "output_tokens.histogram.none: a length is a"),
+        ("{rate_rps: 2, input_tokens: 9, output_tokens: {histogram: {0: 1}}}", "output_tokens.histogram[0]: a length is a"),
+        ("{rate_rps: 2, input_tokens: 9, output_tokens: {histogram: {99999: 1}}}",
+         "workload.always.output_tokens: 99999 tokens are more than the 16384 that counting holds"),
+        ("{rate_rps: 2, input_tokens: {mean: 9, p95: 8}, output_tokens: 9}",
+         "workload.always.input_tokens.p95: 8 is below the mean of 9"),
+        ("{rate_rps: 2, input_tokens: {mean: 9, p95: 35}, output_tokens: 9}",
+         "input_tokens.p95: 35 is over 3.87 times the mean, which no lognormal distribution has"),
+        ("{rate_rps: 2, input_tokens: {mean: 9000, p95: 17000}, output_tokens: 9}",
+         "input_tokens: 17000 tokens are more than the 16384"),
+        ("{rate_rps: 2, input_tokens: 9000, output_tokens: 9000}",
+         "workload.always.input_tokens: 18000 tokens are more than the"),
+        ("{rate_rps: 2, input_tokens: {mean: 9}, output_tokens: 9}", "input_tokens: write a number, {mean, p95} or {histogram}"),
+        ("{rate_rps: 2, input_tokens: {mean: 9, p95: 9, histogram: {1: 1}}, output_tokens: 9}", "write a number, {mean, p95}"),
+        ("{rate_rps: 2, input_tokens: {men: 9}, output_tokens: 9}", "input_tokens.men: unknown key; did you mean 'mean'?"),
+        ("{rate_rps: 2, input_tokens: 9, output_tokens: 9, burstiness: 0}", "workload.always.burstiness: 0 is less than"),
+        ("{rate_rps: 2, input_tokens: 9, output_tokens: 9, prefix_hit: 1}", "workload.always.prefix_hit: 1 is greater than"),
+        ("{trace: nowhere.csv}", "workload.always.trace: "),
+        ("{trace: counting/config.json}", "workload.always.trace: config.json: not one readable request"),
+        ("{trace: once.csv}", "workload.always.trace: its requests come at one moment; say rate_rps"),
+        ("{trace: long.csv}", "workload.always.trace: 25000 tokens are more than"),
+    ],
+)  # fmt: skip
+def test_a_load_that_cannot_be_is_refused_by_its_path(tmp_path, load, said):
+    head = "arrival_s,input_tokens,output_tokens\n"
+    (tmp_path / "once.csv").write_text(f"{head}1,10,10\n")
+    (tmp_path / "long.csv").write_text(f"{head}1,16000,9000\n2,16000,9000\n")
+    message = refused(tmp_path, DEPLOYMENT.replace(USUAL_LOAD, load))
+    assert said in message
+    assert message.startswith(f"{tmp_path / 'deployment.yaml'}:12: ")
