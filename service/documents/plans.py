@@ -12,7 +12,7 @@ from intent.openslo.export import Loss
 from intent.windows import MOMENT
 from runtime.capabilities import Batching
 from runtime.models import Stage, Topology
-from selector.models import LeftOut, Source
+from selector.models import LeftOut, Source, Workload
 from service.documents.forms import (
     Document,
     Finite,
@@ -222,6 +222,7 @@ class PlanDocument(Document):
         default="promise",
         description="`act`: names a configuration alone, at any time; `promise`: what must hold",
     )
+    workload: Workload | None = Field(default=None, description="what it was made for; null in older records")
     now: TopologyDocument | None
     target: TopologyDocument
     batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: as now")

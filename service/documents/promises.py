@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
+from selector.models import Spread
 from service.documents.forms import Document, Finite, GoalForm, Moment, Request
 from service.documents.operations import Codes
 from service.documents.plans import (
@@ -95,6 +96,14 @@ class LoadDocument(Document):
     output_tokens: float
     concurrency: float | None = Field(
         description="requests that run at once, without those that wait; null: not told apart"
+    )
+    inputs: Spread | None = Field(default=None, description="how lengths lie around their mean; null: too few requests")
+    outputs: Spread | None = Field(default=None, description="the same of answers")
+    burstiness: float | None = Field(
+        default=None, description="coefficient of variation of the times between arrivals; null: not told"
+    )
+    prefix_hit: float | None = Field(
+        default=None, description="share of the prompts that was cached; null: not told, and plans take 0"
     )
 
 

@@ -18,7 +18,6 @@ from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
 from runtime.models import CutoverReport, Phase, Topology
 from runtime.process.supervised import cancel, contained
-from selector.models import Workload
 from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
@@ -436,9 +435,10 @@ class ControlLoop:
             return None
         generation = self._parts.serving.situation().generation
         plan = replace(found.plan, id=usecases.new_id("plan"), intent_id=intent_id, generation=generation)
+        measured = ["for the load that is measured, not the declared one"] if found.load else []
         facts = {
             "intent_version": version.version,
-            "reasons": (f"the controller: {found.decision.reason}", *_load_words(found.load), *plan.reasons),
+            "reasons": (f"the controller: {found.decision.reason}", *measured, *plan.reasons),
             "to_acknowledge": usecases.to_acknowledge(version.intent),
         }
         return version.intent, docs.PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
@@ -459,11 +459,3 @@ class ControlLoop:
             "reasons": (f"the controller: {decision.reason}", *plan.reasons),
         }
         return intent, docs.PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
-
-
-def _load_words(load: Workload | None) -> tuple[str, ...]:
-    if load is None:
-        return ()
-    lengths = f"{load.input_tokens} + {load.output_tokens} tokens"
-    words = f"{load.rate_rps:g} requests/s of {lengths}, {load.concurrency} at once"
-    return (f"for the load that is measured, not the declared one: {words}",)

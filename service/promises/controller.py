@@ -40,7 +40,7 @@ from service.promises.planner import (
     tokens_s,
 )
 from service.promises.verdict import GoalComparison, Judgement, Probation, judge
-from service.promises.watch import LoopInput, by_chance, mean, statistic
+from service.promises.watch import LoopInput, by_chance, completed, mean, statistic
 
 HORIZON = timedelta(days=2)
 DAY = timedelta(days=1)
@@ -344,9 +344,7 @@ class PromiseController:
     def _measured(self, segment: Segment, seen: LoopInput) -> Workload | None:
         """The load that is measured; what it does not tell is as declared."""
         load = seen.observed.load
-        if load is None or load.output_tokens:
-            return load
-        return replace(load, output_tokens=self.planner.workload(segment).output_tokens)
+        return load and completed(load, self.planner.workload(segment))
 
     def _off_by(
         self, goals: Sequence[ActiveGoal], load: Workload | None, seen: LoopInput

@@ -1,13 +1,13 @@
 """What is asked of a model now, and how it is served, as a document."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from runtime.engine import EngineStats
-from selector.models import Workload
 from service.documents.promises import LatencyDocument, ObservedDocument, TenantLoadDocument
 from service.promises.attainment import Kind, RequestSample
 from service.promises.planner import Planner
-from service.promises.watch import RecentRequests, percentile
+from service.promises.watch import RecentRequests, measured, percentile, spread_of
 from service.usecases import Situation
 
 
@@ -16,11 +16,10 @@ def observed_document(
 ) -> ObservedDocument:
     """What was asked of a model in the last seconds, by everybody and by each tenant."""
     tenants = tenant_loads(seen)
-    load = tenants[0]
     predicted = None
-    if situation.topology is not None and load.output_tokens:
-        workload = Workload(load.rate_rps, max(1, round(load.input_tokens)), round(load.output_tokens), 1)
-        predicted = planner.prediction(situation.topology, workload, situation.capabilities)
+    workload = measured(seen)
+    if situation.topology is not None and workload and workload.output_tokens:
+        predicted = planner.prediction(situation.topology, replace(workload, concurrency=1), situation.capabilities)
     return ObservedDocument(
         model=model,
         seconds=seen.seconds,
@@ -46,6 +45,10 @@ def _tenant(name: str, seen: RecentRequests, whose: Sequence[str]) -> TenantLoad
         input_tokens=sum(prompt_tokens) / len(prompt_tokens) if prompt_tokens else 0,
         output_tokens=sum(answers) / len(answers) if answers else 0,
         concurrency=None if name else seen.concurrency,
+        inputs=spread_of(prompt_tokens),
+        outputs=spread_of(answers),
+        burstiness=None if name else seen.burstiness,
+        prefix_hit=None if name else seen.prefix_hit,
         requests=len(answers),
         failed=sum(sample.kind == "error_rate" and sample.value > 0 for sample in mine),
         waiting=sum(tenant in whose for tenant, _ in seen.waits_s),

@@ -29,7 +29,7 @@ from service.models import is_about
 from service.promises.active import Active
 from service.promises.agenda import cut
 from service.promises.planner import Planner
-from service.promises.watch import Watch, measured
+from service.promises.watch import Watch, completed, measured
 from service.serving import Serving
 from service.usecases import new_id
 
@@ -59,7 +59,7 @@ class Left:
         promised = [goal for goal in self.active.promised if is_about(goal.goal, self.model)]
         segment = cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
         declared = self.planner.workload(segment)
-        load = replace(load, output_tokens=load.output_tokens or declared.output_tokens) if load else declared
+        load = completed(load, declared) if load else declared
         if segment.promised:
             found = self.planner.outlook(segment, None, engine, workload=load)
             if found.plan:

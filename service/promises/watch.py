@@ -17,7 +17,8 @@ from runtime.capabilities import Capabilities
 from runtime.engine import Finish
 from runtime.models import Topology
 from runtime.stream import Observer, Observers, Usage
-from selector.models import Workload
+from selector.models import CHAT_INPUTS, CHAT_OUTPUTS, MOST_P95, Spread, Workload
+from selector.performance.traces import burstiness
 from service.promises.attainment import Kind, RequestSample, counted, needed
 
 KEPT_S = 900.0
@@ -25,6 +26,10 @@ SURPRISING = 2.7
 """Standard deviations by which more requests came than before, from which on a load has grown."""
 MOST = 200_000
 """Of each kind that are kept, whatever comes."""
+ENOUGH = 30
+"""Requests from which on spreads are told from chance."""
+OBSERVED = "observed"
+"""Where a spread comes from that was seen."""
 Timed = TypeVar("Timed", "ObservedRequest", "Answered", "TickSample", RequestSample)
 
 
@@ -44,6 +49,9 @@ class Answered:
     at_s: float
     tenant: str
     completion_tokens: int
+    prompt_tokens: int
+    cached_tokens: int | None
+    """Of the prompt; None where the engine does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,22 @@ class RecentRequests:
         return sum(answered.completion_tokens for answered in self.answered) / self.seconds
 
     @property
+    def burstiness(self) -> float | None:
+        """Of arrivals, in quarters; 1 where chance explains another. None with too few."""
+        if len(self.asked) < ENOUGH:
+            return None
+        found = burstiness([request.at_s for request in self.asked])
+        return _quarters(found) if abs(found - 1) > SURPRISING / math.sqrt(len(self.asked)) else 1.0
+
+    @property
+    def prefix_hit(self) -> float | None:
+        """Share of the prompts that the engine found in its cache, in twentieths; None with too few that tell."""
+        told = [(each.cached_tokens, each.prompt_tokens) for each in self.answered if each.cached_tokens is not None]
+        if len(told) < ENOUGH:
+            return None
+        return min(19, round(20 * sum(cached for cached, _ in told) / sum(tokens for _, tokens in told))) / 20
+
+    @property
     def tenants(self) -> tuple[str, ...]:
         """Who asked or was answered."""
         return tuple(
@@ -165,12 +189,42 @@ def measured(seen: RecentRequests) -> Workload | None:
     if not seen.asked:
         return None
     answers = [answered.completion_tokens for answered in seen.answered]
+    prompts = [request.prompt_tokens for request in seen.asked]
     return Workload(
         rate_rps=rounded(len(seen.asked) / seen.seconds),
-        input_tokens=max(1, round(rounded(mean([request.prompt_tokens for request in seen.asked])))),
+        input_tokens=max(1, round(rounded(mean(prompts)))),
         output_tokens=max(1, round(rounded(mean(answers)))) if answers else 0,
         concurrency=max(1, seen.concurrency),
+        inputs=spread_of(prompts) or CHAT_INPUTS,
+        outputs=spread_of(answers) or CHAT_OUTPUTS,
+        burstiness=seen.burstiness or 1.0,
+        prefix_hit=seen.prefix_hit or 0.0,
     )
+
+
+def completed(load: Workload, declared: Workload) -> Workload:
+    """A measured load; what it does not tell, or too few requests do, is as declared."""
+    told = load if load.inputs.source == OBSERVED else declared
+    return replace(
+        load,
+        output_tokens=load.output_tokens or declared.output_tokens,
+        inputs=told.inputs,
+        outputs=load.outputs if load.outputs.source == OBSERVED else declared.outputs,
+        burstiness=told.burstiness,
+        prefix_hit=told.prefix_hit,
+    )
+
+
+def spread_of(lengths: Sequence[int]) -> Spread | None:
+    """How these lie around their mean, in quarters and as far as a lognormal can; None with too few."""
+    if len(lengths) < ENOUGH:
+        return None
+    p95_by_mean = _quarters((percentile(lengths, 0.95) or 0.0) / max(1.0, mean(lengths)))
+    return Spread(min(MOST_P95, max(1.0, p95_by_mean)), source=OBSERVED)
+
+
+def _quarters(value: float) -> float:
+    return max(0.25, round(4 * value) / 4)
 
 
 class Watch:
@@ -269,7 +323,9 @@ class Watch:
         self._samples.append(RequestSample("error_rate", tenant, now_s, 0.0 if is_whole else 1.0, arrived_s))
         if not is_whole:
             return
-        self._answered.append(Answered(now_s, tenant, usage.completion_tokens))
+        self._answered.append(
+            Answered(now_s, tenant, usage.completion_tokens, usage.prompt_tokens, usage.cached_tokens)
+        )
         self._samples.append(RequestSample("e2e", tenant, now_s, e2e_s, arrived_s))
         if tpot_s is not None:
             self._samples.append(RequestSample("tpot", tenant, now_s, tpot_s, arrived_s))

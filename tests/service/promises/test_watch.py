@@ -1,13 +1,14 @@
 """What the router tells of requests, kept for the goals that are about it."""
 
+import random
 from dataclasses import replace
 
 from runtime.engine import Finish
 from runtime.stream import Usage
-from selector.models import Workload
+from selector.models import MOST_P95, Spread, Workload
 from service.metrics import Metrics
 from service.promises.attainment import Tally, requests
-from service.promises.watch import KEPT_S, Watch, measured, percentile, rounded
+from service.promises.watch import KEPT_S, Watch, completed, measured, percentile, rounded
 from tests.service.promises.world import TTFT
 
 
@@ -18,12 +19,19 @@ class Clock:
         return self.now_s
 
 
-def request(watch: Watch, tenant: str = "", finish: Finish = Finish.STOP, tokens: int = 30) -> None:
+def request(
+    watch: Watch,
+    tenant: str = "",
+    finish: Finish = Finish.STOP,
+    tokens: int = 30,
+    prompt: int = 12,
+    cached: int | None = None,
+) -> None:
     seen = watch.of(tenant)
-    seen.arrived(12)
+    seen.arrived(prompt)
     seen.first_token(0.5)
     seen.next_token(0.1)
-    seen.finished(finish, Usage(12, tokens), e2e_s=2.0, tpot_s=0.05)
+    seen.finished(finish, Usage(prompt, tokens, cached), e2e_s=2.0, tpot_s=0.05)
 
 
 def test_requests_are_counted_as_load_and_as_samples() -> None:
@@ -84,3 +92,41 @@ def test_figures() -> None:
     assert [rounded(value) for value in (0.0, 0.1234, 987.0, 2.0)] == [0.0, 0.12, 990.0, 2.0]
     assert [percentile([3, 1, 2], share) for share in (0.5, 0.99)] == [2, 3]
     assert percentile([], 0.5) is None
+
+
+def asked(count: int, gaps: list[float], prompts: list[int], cached: int | None = None) -> Workload:
+    """What is measured of so many requests, which come after these gaps in turn."""
+    clock = Clock()
+    watch = Watch(Metrics("m"), clock)
+    for number in range(count):
+        clock.now_s += gaps[number % len(gaps)]
+        request(watch, prompt=prompts[number % len(prompts)], cached=cached)
+    load = measured(watch.seconds(60, []))
+    assert load is not None
+    return load
+
+
+DECLARED = Workload(9.0, 9, 7, 9, Spread(2.0), Spread(3.0), burstiness=2.0, prefix_hit=0.3)
+
+
+def test_spreads_bursts_and_prefix_hits_are_those_that_were_seen() -> None:
+    load = asked(200, [0.2], [100] * 9 + [1000], cached=50)
+    assert (load.inputs, load.outputs) == (Spread(MOST_P95), Spread(1.0))
+    assert {load.inputs.source, load.outputs.source} == {"observed"}
+    assert load.burstiness == 0.25, "of a clock"
+    assert load.prefix_hit == 0.25, "50 of 190, by twentieths"
+    assert completed(load, DECLARED) == load
+    assert asked(200, [0.01] * 9 + [1.9], [12]).burstiness == 2.75
+    assert asked(200, [0.2], [12]).prefix_hit == 0, "the engine does not tell"
+
+
+def test_with_few_requests_spreads_are_as_declared() -> None:
+    load = completed(asked(29, [0.2], [100] * 9 + [1000], cached=50), DECLARED)
+    assert (load.input_tokens, load.output_tokens) == (160, 30)
+    assert (load.inputs, load.outputs, load.burstiness, load.prefix_hit) == (Spread(2.0), Spread(3.0), 2.0, 0.3)
+
+
+def test_chance_in_times_makes_no_bursts() -> None:
+    draw = random.Random(1)
+    gaps = [draw.expovariate(5.0) for _ in range(200)]
+    assert asked(200, gaps, [12]).burstiness == 1.0
