@@ -24,6 +24,7 @@ from runtime.models import CutoverReport, MeasuredLink
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
     from pydantic import JsonValue
 
+    from selector.models import Workload
     from service import documents as docs
 
 Row = tuple[str, str]
@@ -246,6 +247,8 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     if plan.intent_version is not None:
         rows.append(("intent", f"{plan.intent_id} version {plan.intent_version}"))
     rows += _left_out(plan)
+    if plan.workload:
+        rows.append(("load", load(plan.workload)))
     rows += [("now", _topology(plan.now)), ("target", _topology(plan.target))]
     rows += [("and beside it", _topology(replica)) for replica in plan.replicas]
     if not plan.changes:
@@ -272,6 +275,14 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
 
 def _topology(topology: docs.TopologyDocument | None) -> str:
     return "nothing" if topology is None else f"{topology.shape}  {topology.text}"
+
+
+def load(load: Workload) -> str:
+    """What is asked, and where the spread of its lengths comes from."""
+    lengths = [("tokens in", load.input_tokens, load.inputs), ("out", load.output_tokens, load.outputs)]
+    words = [f"{mean} {way} (P95 {mean * spread.p95_by_mean:.0f}, {spread.source})" for way, mean, spread in lengths]
+    arrivals = f"burstiness {load.burstiness:g}, prefix hit {load.prefix_hit:.0%}"
+    return f"{load.rate_rps:.4g} requests/s, {load.concurrency} at once: {', '.join(words)}; {arrivals}"
 
 
 def prediction(prediction: docs.PredictionDocument) -> str:

@@ -8,10 +8,11 @@ from intentctl import render
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
 from runtime.models import MeasuredLink
+from selector.models import Spread, Workload
 from service import deployment as deployments
 from service.documents.plans import CrossingDocument, SwitchDocument
 from tests.rows import rows
-from tests.service.examples import intent, report
+from tests.service.examples import intent, plan, report
 
 
 @rows(("value", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2 MB"), (3.5e12, "3.5 TB")])
@@ -62,6 +63,30 @@ def test_a_plan_says_what_another_host_takes(facts, text):
     switch = SwitchDocument(strategy="shadow", prepare_s=1.3, stop_s=0.02, pause_s=0.01, payback_s=None)
     assert render.switch(switch.model_copy(update={"between_hosts": over})).endswith(f"; {text} (predicted)")
     assert "other host" not in render.switch(switch)
+
+
+@rows(
+    ("load", "text"),
+    [
+        (
+            Workload(2.5, 800, 250, 16),
+            (
+                "2.5 requests/s, 16 at once: 800 tokens in (P95 2184, public chat (Azure 2023)), "
+                "250 out (P95 608, public chat (Azure 2023)); burstiness 1, prefix hit 0%"
+            ),
+        ),
+        (
+            Workload(1, 100, 50, 1, Spread(1.0, source="the file"), Spread(4, ((1, 1),), "trace a.csv"), 1.75, 0.4),
+            (
+                "1 requests/s, 1 at once: 100 tokens in (P95 100, the file), 50 out (P95 200, trace a.csv); "
+                "burstiness 1.75, prefix hit 40%"
+            ),
+        ),
+    ],
+)
+def test_a_plan_says_for_which_load_it_was_made(load, text):
+    assert ("load", text) in render.plan_rows(plan(workload=load))
+    assert "load" not in dict(render.plan_rows(plan()))
 
 
 @rows(

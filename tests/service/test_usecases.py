@@ -53,6 +53,7 @@ def test_a_goal_is_planned_for_its_window_or_for_the_one_in_force(deployment, ho
 def test_goals_of_another_window_do_not_bind(deployment):
     plan = made(deployment, "run it with tp=2 at peak and run it with tp=4 overnight", hour=12)
 
+    assert plan.workload == deployment.model().workload_in("peak")
     assert (plan.window, plan.generation) == ("peak", 4)
     assert plan.target.shape == "TP2"
     assert [(one.goal, one.reason) for one in plan.left_out] == [("tp == 4", "holds at overnight, not now")]
