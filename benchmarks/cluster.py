@@ -40,7 +40,8 @@ cluster:
     - {{name: b, link: {link}, gpus: [{{kind: CPU, count: 2, memory_gb: 1}}]}}
 hosts: {{b: {{agent: "{agent}"}}}}
 models: [{{name: counting, path: {checkpoint}, precision: fp32, start: "CPU[2]"}}]
-workload: {{always: {{rate_rps: 0.5, input_tokens: 20, output_tokens: 900, concurrency: 8}}}}
+workload:
+  always: {{rate_rps: 0.5, input_tokens: {{mean: 20, p95: 20}}, output_tokens: {{mean: 900, p95: 900}}, concurrency: 8}}
 approval: {{by: person}}
 engine: torch
 profiles: {{CPU: cpu.yaml}}

@@ -81,9 +81,11 @@ windows:
   off_peak: {{start: "{off_peak}", end: "{business_hours}"}}
   business_hours: {{start: "{business_hours}", end: "{end}"}}
 workload:
-  always: {{rate_rps: 0.5, input_tokens: 200, output_tokens: 100, concurrency: 1}}
-  peak: {{rate_rps: 1.75, input_tokens: 200, output_tokens: 100, concurrency: 7}}"""
-SURGE_TIMES = "workload: {always: {rate_rps: 0.2, input_tokens: 200, output_tokens: 100, concurrency: 1}}"
+  always: {{rate_rps: 0.5, input_tokens: {{mean: 200, p95: 200}}, output_tokens: {{mean: 100, p95: 100}}, concurrency: 1}}
+  peak: {{rate_rps: 1.75, input_tokens: {{mean: 200, p95: 200}}, output_tokens: {{mean: 100, p95: 100}}, concurrency: 7}}"""
+SURGE_TIMES = """\
+workload:
+  always: {rate_rps: 0.2, input_tokens: {mean: 200, p95: 200}, output_tokens: {mean: 100, p95: 100}, concurrency: 1}"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,23 +303,23 @@ FILE = "the file"
 
 def _workload(source: LocatedYaml, path: tuple[Key, ...], spec: ModelSpec) -> Workload:
     """One window's: what is said goes before what a trace tells, and a mean alone has the usual spread."""
-    data: Section = source.get(path)
-    fields = {key: value for key, value in data.items() if key != "trace"}
+    fields: Section = dict(source.get(path))
+    trace = fields.pop("trace", None)
     for key, spread in SPREADS.items():
-        if isinstance(said := data.get(key), dict):
-            fields[key], fields[spread] = _lengths(source, (*path, key), said)
-    if "trace" in data:
+        if isinstance(fields.get(key), dict):
+            fields[key], fields[spread] = _lengths(source, (*path, key))
+    if trace is not None:
         load = _traced(source, (*path, "trace"), fields)
-    elif missing := [key for key in ("rate_rps", *SPREADS) if key not in fields]:
-        raise source.error(path, f"the key {missing[0]!r} is missing; say it, or name a trace")
+    elif missing := {"rate_rps", *SPREADS} - fields.keys():
+        raise source.error(path, f"the key {min(missing)!r} is missing; say it, or name a trace")
     else:
         load = Workload(**{"concurrency": 1, **fields})
     _refuse_long(source, path, load, spec)
     return load
 
 
-def _traced(source: LocatedYaml, path: tuple[Key, ...], said: Section) -> Workload:
-    """The load of a trace, but for what is said."""
+def _traced(source: LocatedYaml, path: tuple[Key, ...], fields: Section) -> Workload:
+    """The load of a trace, but for the fields that are said."""
     from selector.performance.traces import in_flight, read_trace, workload_of  # here: it takes numpy, and is rare
 
     file = source.file.parent / Path(source.get(path)).expanduser()
@@ -327,20 +327,21 @@ def _traced(source: LocatedYaml, path: tuple[Key, ...], said: Section) -> Worklo
         found = workload_of(read_trace(file.read_text(encoding="utf-8", errors="replace"), file.name), file.name)
     except (OSError, WorkloadError) as error:
         raise source.error(path, str(error)) from error
-    load = replace(found, **said)
+    load = replace(found, **fields)
     if not load.rate_rps:
         raise source.error(path, "its requests come at one moment; say rate_rps")
-    return load if "concurrency" in said else replace(load, concurrency=in_flight(load))
+    return load if "concurrency" in fields else replace(load, concurrency=in_flight(load))
 
 
-def _lengths(source: LocatedYaml, path: tuple[Key, ...], said: Section) -> tuple[int, Spread]:
+def _lengths(source: LocatedYaml, path: tuple[Key, ...]) -> tuple[int, Spread]:
     """Mean and spread of ``{mean, p95}`` or ``{histogram}``."""
-    if said.keys() == {"histogram"}:
-        return _histogram(source, (*path, "histogram"), said["histogram"])
-    if said.keys() != {"mean", "p95"}:
+    lengths: Section = source.get(path)
+    if lengths.keys() == {"histogram"}:
+        return _histogram(source, (*path, "histogram"), lengths["histogram"])
+    if lengths.keys() != {"mean", "p95"}:
         raise source.error(path, "write a number, {mean, p95} or {histogram}")
-    mean = int(said["mean"])
-    p95 = said["p95"]
+    mean = int(lengths["mean"])
+    p95 = lengths["p95"]
     if not mean <= p95 <= MOST_P95 * mean:
         below = f"below the mean of {mean}; where lengths are all alike, write it twice"
         beyond = f"over {MOST_P95} times the mean, which no lognormal distribution has; write a histogram"
@@ -366,7 +367,7 @@ def _histogram(source: LocatedYaml, path: tuple[Key, ...], shares: dict[int, flo
 def _refuse_long(source: LocatedYaml, path: tuple[Key, ...], load: Workload, spec: ModelSpec) -> None:
     """Refuse lengths that are said, or of a trace, and over the model's context."""
     known = [
-        (key, getattr(load, key) * max((length for length, _ in spread.histogram), default=spread.p95_by_mean))
+        (key, getattr(load, key) * max(spread.histogram, default=(spread.p95_by_mean,))[0])
         for key, field in SPREADS.items()
         if (spread := getattr(load, field)).source != PUBLIC_CHAT
     ]

@@ -151,10 +151,10 @@ class RecentRequests:
     @property
     def prefix_hit(self) -> float | None:
         """Share of the prompts that the engine found in its cache, in twentieths; None with too few that tell."""
-        told = [(each.cached_tokens, each.prompt_tokens) for each in self.answered if each.cached_tokens is not None]
-        if len(told) < ENOUGH:
+        pairs = [(each.cached_tokens, each.prompt_tokens) for each in self.answered if each.cached_tokens is not None]
+        if len(pairs) < ENOUGH:
             return None
-        return min(19, round(20 * sum(cached for cached, _ in told) / sum(tokens for _, tokens in told))) / 20
+        return min(19, round(20 * sum(cached for cached, _ in pairs) / sum(tokens for _, tokens in pairs))) / 20
 
     @property
     def tenants(self) -> tuple[str, ...]:
@@ -204,14 +204,14 @@ def measured(seen: RecentRequests) -> Workload | None:
 
 def completed(load: Workload, declared: Workload) -> Workload:
     """A measured load; what it does not tell, or too few requests do, is as declared."""
-    told = load if load.inputs.source == OBSERVED else declared
+    known = load if load.inputs.source == OBSERVED else declared
     return replace(
         load,
         output_tokens=load.output_tokens or declared.output_tokens,
-        inputs=told.inputs,
+        inputs=known.inputs,
         outputs=load.outputs if load.outputs.source == OBSERVED else declared.outputs,
-        burstiness=told.burstiness,
-        prefix_hit=told.prefix_hit,
+        burstiness=known.burstiness,
+        prefix_hit=known.prefix_hit,
     )
 
 
