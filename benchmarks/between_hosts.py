@@ -26,6 +26,7 @@ from benchmarks.strategy import Switched
 from intentctl.arguments import EngineName
 from intentctl.measure import TimeInterval, gaps_within
 from intentctl.namespaces import PORT
+from runtime.capabilities import Batching
 from runtime.engine import Lag
 from runtime.hosts import certificates
 from runtime.hosts.cluster import Expected, Hosts
@@ -77,7 +78,7 @@ class StopAndCopyEngine(TorchEngine):
         patient = replace(settings or EngineSettings(), stop_timeout_s=60.0)
         return await super().start(checkpoint, topology, cluster, patient, launchers)
 
-    async def prepare(self, target: Topology) -> TorchShadow | CrossingShadow:
+    async def prepare(self, target: Topology, _: Batching | None = None) -> TorchShadow | CrossingShadow:
         """Begin to build the target; see the protocol."""
         here, there = map(self._launchers.host_of, (self.topology.devices, target.devices))
         self._shadow = await StopAndCopyCrossing.prepare(self, target, (here, there))

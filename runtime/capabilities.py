@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from runtime.errors import Reason, SwitchError
+
 
 @dataclass(frozen=True, slots=True)
 class Batching:
@@ -49,6 +51,20 @@ class Capabilities:
     """KV cache that the engine keeps on each device, at most; None: what memory leaves."""
     kv_tokens: int | None = None
     """Tokens whose KV the engine keeps at once, at most; None: what memory leaves."""
+    running: Batching | None = None
+    """How what runs fills its steps; None: nothing runs."""
+
+    def refuse(self, wanted: Batching) -> None:
+        """Refuse to fill steps further than the engine is set to, or so that some running sequence has no place.
+
+        Raises:
+            SwitchError: with what it may be.
+        """
+        most = self.batching
+        is_more = wanted.max_sequences > most.max_sequences or wanted.max_step_tokens > most.max_step_tokens
+        if is_more or not 1 <= wanted.max_sequences <= wanted.max_step_tokens:
+            may = f"at most {most}, and every running sequence has to fit a step"
+            raise SwitchError(Reason.UNSUPPORTED, f"{wanted}: the engine is set to {may}")
 
 
 @dataclass(frozen=True, slots=True)

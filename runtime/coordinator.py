@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, assert_never
 
 from runtime import machine
+from runtime.capabilities import Batching
 from runtime.engine import Engine, Shadow
 from runtime.errors import JournalError, Reason, RuntimeFault, SwitchError
 from runtime.machine import Event, Operation, SwitchSettings, SwitchState
@@ -44,8 +45,14 @@ class Coordinator:
         self._settings = settings
         self._present: _Switch | None = None
 
-    async def switch(self, target: Topology, switch_id: str, on_progress: Callable[[Progress], None]) -> CutoverReport:
-        """Switch to ``target`` and report what happened.
+    async def switch(
+        self,
+        target: Topology,
+        switch_id: str,
+        on_progress: Callable[[Progress], None],
+        batching: Batching | None = None,
+    ) -> CutoverReport:
+        """Switch to ``target``, with steps filled as far as ``batching`` says, and report what happened.
 
         A switch that is given up is a report too, and one to what runs.
 
@@ -57,12 +64,13 @@ class Coordinator:
         """
         if self._present is not None:
             raise SwitchError(Reason.BUSY, f"switch {self._present.switch_id} is under way; wait for its end")
-        if target == self._engine.topology:
+        if target == self._engine.topology and batching in {None, self._engine.capabilities.running}:
             return _no_change(switch_id, target)
         self._present = _Switch(
             switch_id=switch_id,
             source=self._engine.topology,
             target=target,
+            batching=batching,
             engine=self._engine,
             router=self._router,
             journal=self._journal,
@@ -94,6 +102,7 @@ class _Switch:
     switch_id: str
     source: Topology
     target: Topology
+    batching: Batching | None
     engine: Engine
     router: Router
     journal: SwitchJournal
@@ -161,7 +170,7 @@ class _Switch:
             if isinstance(operation, machine.RecordPhase):
                 return await self._write(operation.phase)
             if isinstance(operation, machine.Prepare):
-                self.shadow = await self.engine.prepare(self.target)
+                self.shadow = await self.engine.prepare(self.target, self.batching)
                 return machine.ShadowPrepared()
             assert self.shadow is not None, "the machine asks nothing of a shadow before there is one"
             return await self._command(self.shadow, operation)
@@ -175,7 +184,8 @@ class _Switch:
     async def _write(self, phase: Phase) -> Event:
         if phase is Phase.CUTTING:
             self.epoch = self.router.announce(self.target)
-        await self.journal.write(self.switch_id, phase, f"epoch {self.epoch}: {self.source} -> {self.target}")
+        filled = f" with {self.batching}" if self.batching else ""
+        await self.journal.write(self.switch_id, phase, f"epoch {self.epoch}: {self.source} -> {self.target}{filled}")
         return machine.Journaled()
 
     async def _command(self, shadow: Shadow, operation: ShadowOperation) -> Event:

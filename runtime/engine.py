@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Batching, Capabilities
 from runtime.errors import Reason
 from runtime.models import CutTimings, MeasuredLink, Topology
 
@@ -256,8 +256,10 @@ class Engine(Protocol):
     def outputs(self) -> AsyncIterator[list[Output]]:
         """Batches in order, for one consumer; ends when the engine is closed."""
 
-    async def prepare(self, target: Topology) -> Shadow:
-        """Begin to build the target beside what runs.
+    async def prepare(self, target: Topology, batching: Batching | None = None) -> Shadow:
+        """Begin to build the target beside what runs; it fills steps as far as ``batching`` says, or as what runs does.
+
+        What runs may be the target, to fill steps otherwise.
 
         Raises:
             SwitchError: refused before anything is touched (unsupported, no memory, a switch already under way).

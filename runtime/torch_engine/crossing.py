@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from runtime.capabilities import Batching
 from runtime.engine import Cut, Lag, Moved
 from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
 from runtime.kv.carrier.messages import Fetched, Met
@@ -74,6 +75,9 @@ class CrossingEngine(Protocol):
 
 class CrossingShadow:
     """The target side of a switch to another host; see ``runtime.engine.Shadow``."""
+
+    batching: Batching | None = None
+    """How far steps are filled from its commit on."""
 
     def __init__(self, engine: CrossingEngine, target: Topology, hosts: tuple[str, str]) -> None:
         """Use ``prepare``."""
@@ -136,7 +140,7 @@ class CrossingShadow:
             engine.gate = None
         committed_s = time.monotonic()
         with contextlib.suppress(EngineLostError):  # then it starts anew as the target: there is no way back
-            await self._driver.call(messages.Begin())
+            await self._driver.call(messages.Begin(self.batching))
         # what the order to leave took besides is mostly the way back of its answer, in which requests stand still
         patch_s = arrived_s - left_s - left.fence_s - left.drain_s
         timings = CutTimings(
@@ -286,11 +290,13 @@ class CrossingShadow:
         return await driver.call(command)
 
 
-async def standing_in(standing: Mapping[Topology, DriverProcess], most_tokens: int) -> Topology | None:
+async def standing_in(
+    standing: Mapping[Topology, DriverProcess], most_tokens: int, batching: Batching | None = None
+) -> Topology | None:
     """The newest topology that stands by and serves now; None if none can hold ``most_tokens``."""
     for topology, driver in reversed([*standing.items()]):
         with contextlib.suppress(RuntimeFault, TimeoutError):
             async with asyncio.timeout(ANSWER_S):
-                await driver.call(messages.Serve(most_tokens))
+                await driver.call(messages.Serve(most_tokens, batching))
             return topology
     return None

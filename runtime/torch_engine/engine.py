@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from runtime import footprint
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Batching, Capabilities
 from runtime.engine import Cut, EngineState, EngineStats, Finish, GenerationRequest, Lag, Moved, Output, Token
 from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFault, SwitchError, TopologyError
 from runtime.models import Cluster, CutTimings, ModelSpec, Topology
@@ -89,8 +89,11 @@ class TorchEngine(Revived):
         cluster: Cluster,
         settings: EngineSettings | None = None,
         launchers: Launchers | None = None,
+        batching: Batching | None = None,
     ) -> "TorchEngine":
         """Start a driver on a checkpoint folder, on the host of its devices, and wait until it serves.
+
+        It fills steps as far as ``batching`` says, or its settings.
 
         Drivers and workers that start later refuse the folder if it has other content then.
 
@@ -103,7 +106,7 @@ class TorchEngine(Revived):
             raise EngineStartError(f"{relies}; this machine is {platform.machine()}: use `engine: vllm`")
         _precision(topology)
         pinned = await asyncio.to_thread(PinnedCheckpoint.of, checkpoint)
-        config = messages.TorchDriverConfig(pinned, topology, cluster, settings or EngineSettings())
+        config = messages.TorchDriverConfig(pinned, topology, cluster, settings or EngineSettings(), batching=batching)
         engine = cls(config, launchers)
         engine._launchers.host_of(topology.devices)
         try:
@@ -118,7 +121,9 @@ class TorchEngine(Revived):
     @property
     def capabilities(self) -> Capabilities:
         """What it runs, in the precision that it runs now."""
-        return capabilities(self.model, precision_of(self._config.topology), self._config.settings)
+        settings = dataclasses.replace(self._config.settings, num_blocks=self._started.num_blocks)
+        known = capabilities(self.model, precision_of(self._config.topology), settings)
+        return dataclasses.replace(known, running=self._config.batching or known.batching)
 
     @property
     def model(self) -> ModelSpec:
@@ -167,8 +172,10 @@ class TorchEngine(Revived):
             driver = await self._serving()
             await driver.call(wire.CancelStream(request_id))
 
-    async def prepare(self, target: Topology) -> "TorchShadow | CrossingShadow":
+    async def prepare(self, target: Topology, batching: Batching | None = None) -> "TorchShadow | CrossingShadow":
         """Begin to build the target; see the protocol."""
+        engine = self.capabilities
+        engine.refuse(filled := batching or engine.running or engine.batching)
         if _precision(target) != (running := _precision(self.topology)):
             what = f"the torch engine computes in {running} on these devices"
             raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
@@ -177,9 +184,12 @@ class TorchEngine(Revived):
             from runtime.torch_engine.crossing import CrossingShadow
 
             self._shadow = await CrossingShadow.prepare(self, target, (here, there))
-            return self._shadow
-        await self._call(messages.BeginSwitch(target))
-        self._shadow = TorchShadow(self._call, target)
+        elif target == self.topology:
+            self._shadow = RefillShadow(self._call, target)
+        else:
+            await self._call(messages.BeginSwitch(target))
+            self._shadow = TorchShadow(self._call, target)
+        self._shadow.batching = filled
         return self._shadow
 
     async def stats(self) -> EngineStats:
@@ -283,6 +293,7 @@ class TorchEngine(Revived):
         if self._shadow and moved.epoch > self._epoch:
             self._epoch = moved.epoch
             self.topology = self._shadow.target
+            self._config = msgspec.structs.replace(self._config, batching=self._shadow.batching)
             self._shadow.moved = moved
 
     def _lost(self, fatal: wire.Fatal) -> None:
@@ -324,7 +335,7 @@ class TorchEngine(Revived):
         """By a driver that stands by on another host, if one can; else by a new one."""
         from runtime.torch_engine.crossing import standing_in
 
-        if topology := await standing_in(self.standing, most_tokens):
+        if topology := await standing_in(self.standing, most_tokens, self._config.batching):
             self.topology = topology
             self.serve_by(self.standing.pop(topology), topology)
             self._pauses.served()
@@ -460,6 +471,9 @@ def _precision(topology: Topology) -> str:
 class TorchShadow:
     """The target side of a switch; see ``runtime.engine.Shadow``."""
 
+    batching: Batching | None = None
+    """How far steps are filled from its commit on."""
+
     def __init__(self, call: Callable[[wire.Command[Any]], Awaitable[Any]], target: Topology) -> None:
         self._call = call
         self.target = target
@@ -478,7 +492,7 @@ class TorchShadow:
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Move every request to the target."""
         try:
-            cut: Cut = await self._ask(messages.CutOver(epoch, deadline_s))
+            cut: Cut = await self._ask(self._order(epoch, deadline_s))
         except RuntimeFault:
             if self.moved is None:
                 raise
@@ -502,8 +516,26 @@ class TorchShadow:
             if error.reason is not Reason.ENGINE_LOST:  # what it held went with it
                 raise
 
+    def _order(self, epoch: int, deadline_s: float) -> wire.Command[Cut]:
+        return messages.CutOver(epoch, deadline_s, self.batching)
+
     async def _ask(self, command: wire.Command[Any]) -> Any:
         try:
             return await self._call(command)
         except EngineLostError as error:
             raise SwitchError(Reason.ENGINE_LOST, str(error)) from error
+
+
+class RefillShadow(TorchShadow):
+    """The same topology with steps that are filled otherwise: nothing comes up, and nothing moves."""
+
+    async def ready(self) -> None:
+        """It serves."""
+
+    async def lag(self) -> Lag:
+        """It has all."""
+        return Lag(0, 0)
+
+    def _order(self, epoch: int, deadline_s: float) -> wire.Command[Cut]:  # noqa: ARG002 - nothing is waited for
+        assert self.batching, "it is what changes"
+        return messages.Refill(epoch, self.batching)

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.capabilities import Batching
 from runtime.engine import Cut, GenerationRequest, Lag
 from runtime.errors import Reason
 from runtime.footprint import Piece, Transfer
@@ -35,6 +36,8 @@ class TorchDriverConfig(wire.WireMessage, frozen=True):
     """Inventory index of the first device of its host."""
     reserved_blocks: int | None = None
     """Block ids to have where they have to mean what they mean to another driver; as many circulate as devices hold."""
+    batching: Batching | None = None
+    """How far steps are filled; None: as far as the settings let them be."""
 
 
 class TorchStarted(wire.WireMessage, frozen=True):
@@ -74,6 +77,15 @@ class CutOver(wire.Command[Cut], frozen=True):
 
     epoch: int
     deadline_s: float
+    batching: Batching | None = None
+    """How far steps are filled from then on; None: as before."""
+
+
+class Refill(wire.Command[Cut], frozen=True):
+    """Fill steps otherwise from now on, on what serves: a cut in which nothing moves."""
+
+    epoch: int
+    batching: Batching
 
 
 class EndSwitch(wire.Command[None], frozen=True):
@@ -234,16 +246,20 @@ class Arrive(Crossing[Arrived], frozen=True):
 class Begin(Crossing[None], frozen=True):
     """Target: the requests are its own; answers after their first step."""
 
+    batching: Batching | None = None
+    """How far steps are filled."""
+
 
 class Serve(Crossing[None], frozen=True):
     """A driver that stands by: serve, if ``tokens`` of one request fit, as nobody else does."""
 
     tokens: int
+    batching: Batching | None = None
 
 
 Asked = (
     wire.Submit | wire.CancelStream | wire.Stats | BeginSwitch | AwaitTarget | CopyAhead
-    | CutOver | EndSwitch | AbortSwitch | Resize | ReadDigests
+    | CutOver | Refill | EndSwitch | AbortSwitch | Resize | ReadDigests
     | BeginDeparture | OpenDeparture | BeginArrival | NextSlice | FetchSlice | TakeSample | CompareSample
     | Leave | DigestPatch | StayHere | Arrive | Begin | Serve
 )  # fmt: skip

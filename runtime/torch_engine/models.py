@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runtime.capabilities import Batching, Capabilities
-from runtime.models import ModelSpec
+from runtime.footprint import blocks
+from runtime.models import Cluster, ModelSpec, Topology, uniform
+
+SCRATCH = 1
+"""Blocks that hold memory on every device and are never in the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Resized:
 def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:
     """TP degrees that divide the heads and the MLP; any number of stages up to the slabs.
 
-    The precision that runs.
+    The precision that runs. As many KV blocks as the settings say: with another topology there may be fewer, never more.
     """
     degrees = range(1, model.num_kv_heads + 1)
     return Capabilities(
@@ -110,4 +114,17 @@ def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> 
         wants_seed=True,
         streams=True,
         carries=True,
+        kv_tokens=None if settings.num_blocks is None else (settings.num_blocks - SCRATCH) * settings.block_size,
     )
+
+
+def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
+    """KV blocks when the deployment says none: half of what one device alone could hold.
+
+    So every topology holds as many, and old and new fit side by side. A model that needs several devices gets half of
+    what its topology holds. At most 8,192 blocks.
+    """
+    stage = topology.stages[0]
+    alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.weights)
+    most = blocks(alone, model, cluster, block_size) or blocks(topology, model, cluster, block_size)
+    return min(most // 2, 8192)

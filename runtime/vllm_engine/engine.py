@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from runtime import errors
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Batching, Capabilities
 from runtime.engine import EngineState, EngineStats, GenerationRequest, Moved, Output, Token
 from runtime.footprint import weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
@@ -78,10 +78,11 @@ class VllmEngine(Revived):
         settings: VllmSettings | None = None,
         standby: Iterable[Instance] = (),
         launchers: Launchers | None = None,
+        batching: Batching | None = None,
     ) -> "VllmEngine":
         """Start a vLLM engine on the host of its devices and wait until it serves.
 
-        Engines of ``standby`` are used as they are.
+        Engines of ``standby`` are used as they are. It fills steps as far as ``batching`` says, or its settings.
 
         Raises:
             EngineStartError: vLLM is missing or another version, refuses an option, cannot load the model.
@@ -99,14 +100,15 @@ class VllmEngine(Revived):
         for instance in standby:
             engine._listen(instance)
             engine.standby.append(instance)
-        engine._serve(engine._take(topology) or await engine.launch(topology))
+        engine._serve(engine._take(topology, batching) or await engine.launch(topology, batching))
         engine._begin_spare()
         return engine
 
     @property
     def capabilities(self) -> Capabilities:
         """One TP degree for all stages, any number of stages up to the layers."""
-        return launch.capabilities(self.cluster, self.model, self.settings)
+        known = launch.capabilities(self.cluster, self.model, self.settings)
+        return replace(known, running=self.active.batching)
 
     @property
     def topology(self) -> Topology:
@@ -152,9 +154,11 @@ class VllmEngine(Revived):
             if self.streams.get(request_id) is stream and stream.owner is owner:  # its owner refused it meanwhile
                 del self.streams[request_id]
 
-    async def prepare(self, target: Topology) -> VllmShadow:
+    async def prepare(self, target: Topology, batching: Batching | None = None) -> VllmShadow:
         """Begin to start the target's engine, or take a standby one; see the protocol."""
         await self._opened()
+        batching = batching or self.active.batching
+        self.capabilities.refuse(batching)
         if self._shadow is not None:
             raise errors.SwitchError(errors.Reason.BUSY, "a switch is already under way; wait for its end")
         launch.engine_options(self._checkpoint.folder, target, self.settings)
@@ -162,10 +166,10 @@ class VllmEngine(Revived):
             self._launchers.host_of(target.devices)
         except errors.TopologyError as error:
             raise errors.SwitchError(errors.Reason.UNSUPPORTED, str(error)) from error
-        known = self._take(target)
+        known = self._take(target, batching)
         if known is None:
             await self._make_room(target)
-        self._shadow = VllmShadow(self, target, known)
+        self._shadow = VllmShadow(self, target, known, batching)
         return self._shadow
 
     async def stats(self) -> EngineStats:
@@ -195,13 +199,15 @@ class VllmEngine(Revived):
 
     # --- for the switch ---
 
-    async def launch(self, topology: Topology) -> Instance:
+    async def launch(self, topology: Topology, batching: Batching | None = None) -> Instance:
         """Start one vLLM engine, in the spare process if that is ready.
+
+        It fills steps as far as ``batching`` says, or the settings.
 
         Raises:
             EngineStartError, EngineLostError: it cannot; its host is lost.
         """
-        options = launch.engine_options(self._checkpoint.folder, topology, self.settings)
+        options = launch.engine_options(self._checkpoint.folder, topology, self.settings, batching)
         if not launch.is_cpu(self.cluster):
             utilization = launch.utilization(topology, self.cluster, weight_bytes(topology, self.model), self.settings)
             options = {"gpu_memory_utilization": utilization} | options
@@ -209,6 +215,7 @@ class VllmEngine(Revived):
         environment = launch.environment(topology, launcher.visible, launcher.first_device)
         config = VllmDriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
         instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
+        instance.batching = batching or launch.steps(self.settings)
         self._listen(instance)
         return instance
 
@@ -305,9 +312,10 @@ class VllmEngine(Revived):
         instance.on_tokens = self._hear
         instance.on_lost = self._lost
 
-    def _take(self, topology: Topology) -> Instance | None:
-        """A standby engine of this topology, which is none any more."""
-        found = next((instance for instance in self.standby if instance.topology == topology), None)
+    def _take(self, topology: Topology, batching: Batching | None) -> Instance | None:
+        """A standby engine of this topology, with steps filled so, which is none any more."""
+        wanted = topology, batching or launch.steps(self.settings)
+        found = next((one for one in self.standby if (one.topology, one.batching) == wanted), None)
         if found is not None:
             self.standby.remove(found)
         return found
@@ -346,9 +354,11 @@ class VllmEngine(Revived):
         self.end_streams(names, f"{detail}; send the request again", are_lost=True)
         if instance in self.standby:
             self.standby.remove(instance)
-        if instance is self.active and self.standby and self._shadow is None and self._down is None:
+        alike = next((one for one in reversed(self.standby) if one.batching == instance.batching), None)
+        if instance is self.active and alike and self._shadow is None and self._down is None:
             begin("vLLM engine", instance.close(), self._background)
-            self._serve(self.standby.pop())
+            self.standby.remove(alike)
+            self._serve(alike)
             with contained("engine recovery"):
                 self.comeback.came_back(instance.topology, self.topology, detail)
         elif instance is self.active and self._down is None:
@@ -360,7 +370,7 @@ class VllmEngine(Revived):
     async def _relaunch(self, topology: Topology) -> None:
         await self.active.close()
         try:
-            instance = await self.launch(topology)
+            instance = await self.launch(topology, self.active.batching)
         except UntoldEndError as error:
             # who does not say why may have a sick device; of several nobody knows which
             error.device = topology.devices[0] if len(topology.devices) == 1 else None
@@ -394,11 +404,9 @@ class VllmEngine(Revived):
         return True
 
     def _refuse_without_memory(self, topologies: list[Topology]) -> None:
-        weights: dict[int, int] = {}
         for topology in topologies:
             topology.check(self.cluster, self.model)
-            for device, size in weight_bytes(topology, self.model).items():
-                weights[device] = weights.get(device, 0) + size
+        weights = launch.side_by_side(topologies, self.model)
         launch.refuse_without_memory(topologies, self.cluster, weights, self.settings)
 
 

@@ -1,13 +1,15 @@
 """From a topology to the options a vLLM engine is started with. Pure."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from runtime.capabilities import Batching, Capabilities
 from runtime.errors import EngineStartError, Reason, SwitchError
+from runtime.footprint import weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.vllm_engine.models import VllmSettings
 
@@ -27,6 +29,8 @@ OVERHEAD_BYTES = 2 << 30
 CPU_BYTES = 1 << 30
 """KV cache of a worker on a CPU, and staging memory."""
 LEAST_BYTES = 64 << 20
+USUAL = Batching(128, 2048)
+"""What vLLM chooses where it is told nothing, in a process that is no server of its own; so it is told that."""
 LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_tokens"}
 """Option to the limit of a deployment that it is, where the options do not say it."""
 
@@ -34,17 +38,30 @@ LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_
 def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> Capabilities:
     """What vLLM runs: one TP degree for all stages; FP8 on GPUs only.
 
-    Steps as the deployment's options fill them.
+    Steps as the deployment's options fill them, and the KV cache that they say or ``sized`` made of them.
     """
     degrees = tuple(
         n for n in range(1, model.num_kv_heads + 1) if not model.num_kv_heads % n and not model.intermediate_size % n
     )
     precisions = ("fp32", "bf16") if is_cpu(cluster) else ("fp32", "bf16", "fp16", "fp8")
-    options = {**_limits(settings), **settings.options}
-    given = {limit: options[option] for option, limit in LIMITED.items() if isinstance(options.get(option), int)}
     return Capabilities(
-        degrees, model.num_layers, precisions, tp_per_stage=False, replicated_kv_heads=False, batching=Batching(**given)
+        degrees,
+        model.num_layers,
+        precisions,
+        tp_per_stage=False,
+        replicated_kv_heads=False,
+        batching=steps(settings),
+        kv_bytes=settings.kv_cache_bytes or None,
     )
+
+
+def steps(settings: VllmSettings) -> Batching:
+    """How far steps are filled: by the options, else the limits of the deployment, else as vLLM does."""
+    limits = {option: getattr(settings, limit) for option, limit in LIMITED.items()}
+    said = {option: number for option, number in {**limits, **settings.options}.items() if isinstance(number, int)}
+    tokens = said.get("max_num_batched_tokens")
+    sequences = said.get("max_num_seqs", min(USUAL.max_sequences, tokens or USUAL.max_sequences))
+    return Batching(sequences, tokens or max(USUAL.max_step_tokens, sequences))
 
 
 def is_cpu(cluster: Cluster) -> bool:
@@ -52,8 +69,10 @@ def is_cpu(cluster: Cluster) -> bool:
     return all(kind.lower() == "cpu" for kind in cluster.kinds)
 
 
-def engine_options(checkpoint: Path, topology: Topology, settings: VllmSettings) -> dict[str, Any]:
-    """vLLM's engine options for a topology, by their Python names.
+def engine_options(
+    checkpoint: Path, topology: Topology, settings: VllmSettings, batching: Batching | None = None
+) -> dict[str, Any]:
+    """vLLM's engine options for a topology, by their Python names; ``batching`` goes before what the deployment says.
 
     Raises:
         EngineStartError: an option of the deployment that is not the deployment's to set.
@@ -79,7 +98,8 @@ def engine_options(checkpoint: Path, topology: Topology, settings: VllmSettings)
         "async_scheduling": False,
         "disable_log_stats": False,
     }
-    return chosen | _limits(settings) | dict(settings.options)
+    options = chosen | _filled(steps(settings)) | dict(settings.options)
+    return options if batching is None else options | _filled(batching)
 
 
 def surroundings(cluster: Cluster, settings: VllmSettings) -> dict[str, str]:
@@ -162,6 +182,26 @@ def utilization(topology: Topology, cluster: Cluster, weights: Mapping[int, int]
     return min(1.0, math.ceil(max(shares) * 100) / 100)
 
 
+def most_kv_bytes(topologies: Collection[Topology], model: ModelSpec, cluster: Cluster) -> int:
+    """The most KV cache on each device with which engines fit side by side, as ``kv_cache_gb`` could say; 0: none does.
+
+    Of a target and what runs, what a switch between them leaves; of a target alone, what an engine that starts anew could have.
+    """
+    beside = 0 if is_cpu(cluster) else OVERHEAD_BYTES
+    weights = side_by_side(topologies, model)
+    engines = Counter(device for topology in topologies for device in topology.devices)
+    left = ((cluster.gpu(device).memory_bytes - weights[device]) // engines[device] - beside for device in engines)
+    return max(0, min(left))
+
+
+def side_by_side(topologies: Collection[Topology], model: ModelSpec) -> Mapping[int, int]:
+    """Bytes of weights by device, of engines that share none of them."""
+    weights = Counter[int]()
+    for topology in topologies:
+        weights.update(weight_bytes(topology, model))
+    return weights
+
+
 def refuse_without_memory(
     topologies: list[Topology], cluster: Cluster, weights: Mapping[int, int], settings: VllmSettings
 ) -> None:
@@ -185,10 +225,9 @@ def refuse_without_memory(
             )
 
 
-def _limits(settings: VllmSettings) -> dict[str, int]:
-    """vLLM's options for the limits that the deployment sets."""
-    limits = {option: getattr(settings, limit) for option, limit in LIMITED.items()}
-    return {option: number for option, number in limits.items() if number is not None}
+def _filled(batching: Batching) -> dict[str, int]:
+    """vLLM's options for how far steps are filled."""
+    return {option: getattr(batching, limit) for option, limit in LIMITED.items()}
 
 
 def _one_precision(topology: Topology) -> Any:

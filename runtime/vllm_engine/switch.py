@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
+from runtime.capabilities import Batching
 from runtime.engine import Cut, Lag, Token
 from runtime.errors import CheckpointError, EngineLostError, EngineStartError, Reason, SwitchError
 from runtime.models import BYTES_PER_VALUE, Cluster, CutTimings, ModelSpec, Topology
@@ -45,7 +46,7 @@ class VllmHost(Protocol):
     active: Instance
     standby: list[Instance]
 
-    async def launch(self, topology: Topology) -> Instance:
+    async def launch(self, topology: Topology, batching: Batching | None = None) -> Instance:
         """Start one vLLM engine."""
 
     def launcher_of(self, topology: Topology) -> Launcher:
@@ -76,11 +77,14 @@ class VllmHost(Protocol):
 class VllmShadow:
     """The target side of a switch; see ``runtime.engine.Shadow``."""
 
-    def __init__(self, engine: VllmHost, topology: Topology, standby: Instance | None) -> None:
+    def __init__(
+        self, engine: VllmHost, topology: Topology, standby: Instance | None, batching: Batching | None = None
+    ) -> None:
         self._engine = engine
         self._source = engine.active
         self._topology = topology
         self._standby = standby
+        self._batching = batching
         self._starting = asyncio.create_task(self._start())
         self._staging: Staging | None = None
         self._terms: Terms
@@ -205,7 +209,7 @@ class VllmShadow:
     # --- inside ---
 
     async def _start(self) -> Instance:
-        return self._standby or await self._engine.launch(self._topology)
+        return self._standby or await self._engine.launch(self._topology, self._batching)
 
     @property
     def _target(self) -> Instance:

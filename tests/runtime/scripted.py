@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Batching, Capabilities
 from runtime.engine import (
     Comeback,
     Cut,
@@ -107,7 +107,8 @@ class ScriptedEngine:
     def __init__(
         self, topology: Topology, script: Script | None = None, *, max_running: int = 4, max_tokens: int = 256
     ) -> None:
-        self.capabilities = Capabilities((1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False)
+        known = Capabilities((1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False)
+        self.capabilities = replace(known, running=known.batching)
         self.topology = topology
         self.comeback: Comeback = SamePlace()
         self.state = EngineState.SERVING
@@ -160,13 +161,14 @@ class ScriptedEngine:
                 raise batch
             yield batch
 
-    async def prepare(self, target: Topology) -> "_ScriptedShadow":
+    async def prepare(self, target: Topology, batching: Batching | None = None) -> "_ScriptedShadow":
         """Begin a switch, unless there is one."""
         self._check_open()
+        self.capabilities.refuse(batching := batching or self.capabilities.running or self.capabilities.batching)
         if self._shadow is not None:
             raise SwitchError(Reason.BUSY, "a switch is already under way; wait for its end")
         await self.play("prepare", Phase.PLANNED)
-        self._shadow = _ScriptedShadow(self, target)
+        self._shadow = _ScriptedShadow(self, target, batching)
         return self._shadow
 
     async def stats(self) -> EngineStats:
@@ -244,11 +246,12 @@ class ScriptedEngine:
         if self.script.lost_while is phase:
             raise SwitchError(Reason.RANK_LOST, f"a rank of the target was lost while {phase.value}")
 
-    def move(self, epoch: int, target: Topology) -> tuple[str, ...]:
+    def move(self, epoch: int, target: Topology, batching: Batching) -> tuple[str, ...]:
         """Commit a cut: every request speaks under ``epoch`` from now on."""
         for sequence in self._sequences.values():
             sequence.epoch = epoch
         self.topology = target
+        self.capabilities = replace(self.capabilities, running=batching)
         self.emit([Moved(epoch, tuple(self._sequences))])
         return tuple(self._sequences)
 
@@ -303,8 +306,8 @@ class ScriptedEngine:
 class _ScriptedShadow:
     """The target side of a scripted switch."""
 
-    def __init__(self, engine: ScriptedEngine, target: Topology) -> None:
-        self._engine, self._target = engine, target
+    def __init__(self, engine: ScriptedEngine, target: Topology, batching: Batching) -> None:
+        self._engine, self._target, self._batching = engine, target, batching
         self._lags = iter(engine.script.lags)
         self._lag = engine.script.lags[-1]
         self._failures_left = engine.script.failed_releases
@@ -318,7 +321,7 @@ class _ScriptedShadow:
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         await self._engine.play("cut", Phase.CUTTING)
-        moved = self._engine.move(epoch, self._target)
+        moved = self._engine.move(epoch, self._target, self._batching)
         paths, size = {"patch": len(moved)}, self._engine.script.bytes_between_hosts
         return Cut(epoch, moved, (), 0, CutTimings(0.0, 0.0, 0.0, 0.0), paths=paths, bytes_between_hosts=size)
 

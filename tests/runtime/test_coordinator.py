@@ -8,6 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import models
 
+from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
 from runtime.engine import Lag, SamplingParams
 from runtime.errors import JournalError, Reason, SwitchError
@@ -299,6 +300,20 @@ async def test_one_switch_at_a_time(bench):
     bench.engine.answer()
     assert (await first).phase is Phase.DONE
     assert (await coordinator.switch(PP2, "switch-3", bench.observe)).epoch == 2
+
+
+async def test_what_runs_with_steps_filled_otherwise_is_a_switch_and_as_they_are_it_is_none(bench):
+    coordinator = bench.coordinator()
+    few = Batching(8, 64)
+    made = await coordinator.switch(PP2, "switch-1", bench.observe, few)
+    assert (made.phase, made.epoch, bench.engine.capabilities.running) == (Phase.DONE, 1, few)
+    again = await coordinator.switch(PP2, "switch-2", bench.observe, few)
+    assert (again.phase, again.epoch) == (Phase.DONE, 0)
+    assert (await coordinator.switch(TP2, "switch-3", bench.observe)).epoch == 2
+    assert bench.engine.capabilities.running == few
+    refused = await coordinator.switch(TP2, "switch-4", bench.observe, Batching(8, 4))
+    assert (refused.phase, refused.reason) == (Phase.ABORTED, Reason.UNSUPPORTED)
+    assert "every running sequence has to fit a step" in refused.detail
 
 
 async def test_a_failed_cut_uses_up_its_epoch(bench):

@@ -45,7 +45,8 @@ class Arrival(CrossingPart):
                 return there == (await self.carrier.digest(sample.runs, sample.seed) if len(sample.runs) else b"")
             case messages.Arrive(left, epoch):
                 return await self._arrive(left, epoch)
-            case messages.Begin():
+            case messages.Begin(batching):
+                self._station.fill(batching)
                 self._has_begun = True
                 self._station.leaving = None
                 await self._station.resume()

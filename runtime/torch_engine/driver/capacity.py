@@ -17,17 +17,15 @@ from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
-from runtime.models import Cluster, LayerRange, ModelSpec, Topology, uniform
+from runtime.models import Cluster, LayerRange, ModelSpec, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
 from runtime.torch_engine.messages import TorchDriverConfig
-from runtime.torch_engine.models import Resized
+from runtime.torch_engine.models import SCRATCH, Resized, default_blocks
 
 log = logging.getLogger(__name__)
-SCRATCH = 1
-"""Blocks that hold memory on every device and are never in the pool."""
 
 
 class Capacity:
@@ -300,18 +298,6 @@ def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> tuple[int, int]
         held = min(num_blocks, footprint.blocks(config.topology, model, cluster, size))
     refuse_start(config.topology, model, cluster, held, size)
     return num_blocks, held
-
-
-def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block_size: int) -> int:
-    """KV blocks when the deployment says none: half of what one device alone could hold.
-
-    So every topology holds as many, and old and new fit side by side. A model that needs several devices gets half of
-    what its topology holds. At most 8,192 blocks.
-    """
-    stage = topology.stages[0]
-    alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.weights)
-    most = footprint.blocks(alone, model, cluster, block_size) or footprint.blocks(topology, model, cluster, block_size)
-    return min(most // 2, 8192)
 
 
 def refuse_start(topology: Topology, model: ModelSpec, cluster: Cluster, num_blocks: int, block_size: int) -> None:

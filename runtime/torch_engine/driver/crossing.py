@@ -27,7 +27,8 @@ async def obey(host: Station, command: Command[Any]) -> object:
         case messages.BeginArrival():
             await host.free_for(host.active.topology)
             host.switch = Arrival(host, command)
-        case messages.Serve(tokens):
+        case messages.Serve(tokens, batching):
+            host.fill(batching)
             await _serve(host, tokens)
             return None
     if not isinstance(host.switch, CrossingPart):

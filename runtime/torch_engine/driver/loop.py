@@ -23,18 +23,19 @@ import msgspec
 import torch
 
 from runtime import footprint
-from runtime.engine import EngineStats, GenerationRequest, Moved
+from runtime.capabilities import Batching
+from runtime.engine import Cut, EngineStats, GenerationRequest, Moved
 from runtime.errors import Reason, RuntimeFault, SwitchError, TopologyError
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
-from runtime.models import Topology
+from runtime.models import CutTimings, Topology
 from runtime.process import messages as wire
 from runtime.process.channel import AsyncChannel
 from runtime.process.content import CODE
 from runtime.process.launcher import LocalLauncher
 from runtime.process.liveness import BEAT_S
 from runtime.torch_engine import messages
-from runtime.torch_engine.driver.capacity import SCRATCH, Capacity, start_blocks
+from runtime.torch_engine.driver.capacity import Capacity, start_blocks
 from runtime.torch_engine.driver.digests import digests
 from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.driver.host import DriverParts, Underway
@@ -43,6 +44,7 @@ from runtime.torch_engine.driver.standby import Standby
 from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
 from runtime.torch_engine.driver.watchdog import Watchdog
 from runtime.torch_engine.driver.workers import Ranks, Workers, load_failed, names_device, worker_config
+from runtime.torch_engine.models import SCRATCH
 from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.checkpoint import READERS
 
@@ -132,8 +134,9 @@ class TorchDriver:
         pool = BlockPool(num_blocks)
         self._scratch = pool.reserve()
         pool.resize(held - SCRATCH)
+        self.batching = config.batching or Batching(settings.max_running, settings.max_batch_tokens)
         limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - SCRATCH) * size), model.vocab_size)
-        self.scheduler = Scheduler(pool, size, settings.max_running, limits, settings.prefix_caching)
+        self.scheduler = Scheduler(pool, size, self.batching.max_sequences, limits, settings.prefix_caching)
         workers = Workers(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
         standby = Standby(workers, model, cluster, settings.num_standby)
         self.parts = DriverParts(settings, model, cluster, shape, pool, workers, standby)
@@ -208,8 +211,14 @@ class TorchDriver:
 
     def _token_budget(self) -> int:
         is_closing = self.switch is not None and self.switch.is_closing
-        settings = self.parts.settings
-        return settings.closing_batch_tokens if is_closing else settings.max_batch_tokens
+        most = max(self.batching.max_step_tokens, self.num_running)  # those that run each have a place
+        return min(most, self.parts.settings.closing_batch_tokens) if is_closing else most
+
+    def fill(self, batching: Batching | None) -> None:
+        """Fill steps so far from now on; None: as before."""
+        if batching is not None:
+            self.batching = batching
+            self.scheduler.max_running = batching.max_sequences
 
     def _run(self, chunks: list[Chunk]) -> messages.Run:
         tokens: list[int] = []
@@ -417,8 +426,13 @@ class TorchDriver:
                 await self._current().ready()
             case messages.CopyAhead():
                 answer = await self._current().lag()
-            case messages.CutOver(epoch, deadline_s):
+            case messages.CutOver(epoch, deadline_s, batching):
                 answer = await self._current().cut(epoch, deadline_s)
+                self.fill(batching)
+            case messages.Refill(epoch, batching):
+                await self.free_for(self.active.topology)
+                self.fill(batching)
+                answer = Cut(epoch, self.commit(self.active, epoch), (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
             case messages.EndSwitch() if self.switch:
                 await self.switch.release()
             case messages.AbortSwitch(reason) if self.switch:

@@ -126,7 +126,8 @@ class Scheduler:
         self._block_size = block_size
         self._limits = limits
         self._prefix_caching = prefix_caching
-        self._max_running = max_running
+        self.max_running = max_running
+        """Sequences with KV at once; those that run already when it is lowered go on."""
         self.is_held = False
         """No new sequence starts."""
         self._waiting: deque[Sequence] = deque()
@@ -279,7 +280,7 @@ class Scheduler:
 
         A block per running sequence is left, or the newcomer would soon be preempted.
         """
-        while self._waiting and not self.is_held and len(self._running) < self._max_running:
+        while self._waiting and not self.is_held and len(self._running) < self.max_running:
             sequence = self._waiting[0]
             prefix = self._cached_prefix(sequence)
             needed = self._blocks_for(sequence.num_missing) + len(self._running)

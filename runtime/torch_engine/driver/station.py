@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
+from runtime.capabilities import Batching
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer
 from runtime.kv.carrier.carrier import Carrier
@@ -42,6 +43,9 @@ class Station(Host, Protocol):
         Raises:
             SwitchError: another one is under way, or there is no such topology.
         """
+
+    def fill(self, batching: Batching | None) -> None:
+        """Fill steps so far from now on; None: as before."""
 
     def flush(self) -> None:
         """Send the outputs that waited since the fence."""

@@ -301,3 +301,44 @@ async def test_starting_refuses_what_a_switch_would_refuse(checkpoints, cluster)
 async def test_settings_under_which_some_streams_would_never_decode_are_refused():
     with pytest.raises(ValueError, match="max_running 100 <= closing_batch_tokens 64"):
         EngineSettings(max_running=100)
+
+
+async def test_steps_are_filled_otherwise_while_requests_run_and_nothing_moves(engine, ears):
+    """Then with another topology, too; and by a driver that takes the place of a lost one."""
+    await ears.be("tp2pp2")
+    want = await ears.whole(*requests(TOKENS))
+    most = engine.capabilities.batching
+    assert engine.capabilities.running == most == Batching(SETTINGS.max_running, SETTINGS.max_batch_tokens)
+    with pytest.raises(SwitchError, match="at most 6 sequences at once, 24 tokens a step"):
+        await engine.prepare(engine.topology, Batching(7, 24))
+    ears.moves.clear()
+    await ears.submit(*requests(TOKENS))
+    await ears.have("r0", 3)  # six run, r6 and r7 wait for a place
+    shadow = await engine.prepare(engine.topology, Batching(2, 16))
+    await shadow.ready()
+    assert (await shadow.lag()).tokens == 0
+    pids = (await engine.stats()).worker_pids
+    cut = await ears.commit(shadow)
+    assert (len(cut.moved), cut.bytes_inside) == (8, 0)
+    await ears.until(lambda: sum(bool(tokens[-1].finish) for tokens in ears.tokens.values()) >= 6)
+    assert (await engine.stats()).running <= 2
+    await ears.all_ended(8)
+    all_same(ears.tokens, want)
+    assert (await engine.stats()).worker_pids == pids
+    assert engine.capabilities.running == Batching(2, 16)
+
+    ears.tokens.clear()
+    await ears.submit(*requests(TOKENS))
+    await ears.have("r0", 3)
+    shadow = await engine.prepare(ears.topology("tp2"), Batching(3, 24))
+    await shadow.ready()
+    await ears.commit(shadow)
+    await ears.have("r2", 1)
+    assert (await engine.stats()).running <= 3
+    await ears.all_ended(8)
+    all_same(ears.tokens, want)
+    await ears.switch("1x1")  # says nothing of it
+    assert engine.capabilities.running == Batching(3, 24)
+    back = await engine.prepare(engine.topology, most)
+    await back.ready()
+    await ears.commit(back)

@@ -1,5 +1,6 @@
 """Which engines stand by: in the order of their use, as many as the file says, and while memory allows."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from runtime.capabilities import Batching
 from runtime.engine import EngineState, GenerationRequest, SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.models import Topology
@@ -112,3 +114,32 @@ async def test_what_stands_by_serves_at_once_when_what_serves_is_lost(engine):
     await reaches(engine, EngineState.RESTARTING)
     await reaches(engine, EngineState.SERVING)
     assert engine.topology == on((1,))
+
+
+async def test_with_steps_filled_otherwise_another_engine_starts_beside_the_same(engine):
+    assert engine.capabilities.running == engine.active.batching == Batching(128, 2048)
+    few = Batching(8, 256)
+    shadow = await engine.prepare(ONE, few)
+    other = await shadow._starting
+    assert (other.topology, other.batching, other.pid == engine.active.pid) == (ONE, few, False)
+    await shadow.abort(Reason.CANCELLED)
+    with pytest.raises(SwitchError, match="at most 128 sequences at once, 2048 tokens a step"):
+        await engine.prepare(ONE, Batching(129, 2048))
+    engine.settings = replace(engine.settings, kv_cache_bytes=4 << 30)
+    with pytest.raises(SwitchError, match="2 vLLM engines side by side need"):
+        await engine.prepare(ONE, few)
+
+
+async def test_what_stands_by_with_steps_filled_otherwise_takes_no_place_of_what_serves(engine):
+    """Of a plan nothing would be left; nor is it the target of a switch that says nothing of it."""
+    other = await engine.launch(on((1,)), Batching(8, 256))
+    await engine.retire(other)
+    shadow = await engine.prepare(on((1,)))
+    assert await shadow._starting is not other
+    await shadow.abort(Reason.CANCELLED)
+    first = engine.active
+    os.kill(first.pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while engine.active is first:  # noqa: ASYNC110 - another process brings it about
+            await asyncio.sleep(0.01)
+    assert (engine.topology, engine.active.batching, engine.standby) == (ONE, first.batching, [other])

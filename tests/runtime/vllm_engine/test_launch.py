@@ -9,10 +9,13 @@ from runtime.capabilities import Batching, Capabilities
 from runtime.errors import EngineStartError, Reason, SwitchError
 from runtime.models import LayerRange, ModelSpec, Precision, Stage, Topology, uniform
 from runtime.vllm_engine.launch import (
+    OVERHEAD_BYTES,
     capabilities,
     engine_options,
     environment,
+    most_kv_bytes,
     refuse_without_memory,
+    side_by_side,
     sized,
     surroundings,
     utilization,
@@ -201,7 +204,46 @@ def test_degrees_divide_heads_and_width_and_8_and_16_bit_floats_need_gpus():
 def test_steps_are_filled_as_the_options_say():
     settings = VllmSettings({"max_num_seqs": 24, "max_num_batched_tokens": 256})
     assert capabilities(cluster_of("cpu"), MODEL, settings).batching == Batching(24, 256)
-    assert capabilities(cluster_of("cpu"), MODEL, VllmSettings()).batching == Batching()
+    assert capabilities(cluster_of("cpu"), MODEL, VllmSettings()).batching == Batching(128, 2048)
+    assert capabilities(cluster_of("cpu"), MODEL, VllmSettings(max_step_tokens=64)).batching == Batching(64, 64)
+    assert capabilities(cluster_of("cpu"), MODEL, VllmSettings(max_sequences=4096)).batching == Batching(4096, 4096)
+
+
+def test_vllm_is_told_how_far_steps_are_filled_and_a_plan_goes_before_the_deployment():
+    known = VllmSettings({"max_num_seqs": 24})
+    for batching, wanted in ((None, (24, 2048)), (Batching(8, 512), (8, 512))):
+        options = engine_options(CHECKPOINT, topology(1), known, batching)
+        assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == wanted
+
+
+def test_the_kv_cache_is_what_the_file_says_or_what_was_made_of_it():
+    cluster = cluster_of("L40S", 48_000_000_000)
+    assert capabilities(cluster, MODEL, VllmSettings(kv_cache_bytes=2_000_000_000)).kv_bytes == 2_000_000_000
+    assert capabilities(cluster, MODEL, VllmSettings()).kv_bytes is None
+    made = sized(VllmSettings(), cluster, topology(1), 10_000_000_000)
+    assert capabilities(cluster, MODEL, made).kv_bytes == 12_000_000_000
+
+
+@rows(
+    ("topologies", "kind", "left"),
+    [
+        ([topology(1)], "cpu", 1),
+        ([topology(1), topology(1)], "cpu", 2),
+        ([topology(1), topology(2)], "cpu", 2),
+        ([topology(1)], "L40S", 1),
+    ],
+    ids=["alone", "both there", "one beside", "a GPU has an overhead"],
+)
+def test_the_most_kv_is_what_weights_and_engines_side_by_side_leave(topologies, kind, left):
+    """With a byte more for each engine it would be refused."""
+    cluster = cluster_of(kind, 10_000_000_000)
+    most = most_kv_bytes(topologies, MODEL, cluster)
+    weights = side_by_side(topologies, MODEL)
+    refuse_without_memory(topologies, cluster, weights, VllmSettings(kv_cache_bytes=most))
+    with pytest.raises(SwitchError, match="device 0"):
+        refuse_without_memory(topologies, cluster, weights, VllmSettings(kv_cache_bytes=most + 1))
+    assert most_kv_bytes(topologies, MODEL, cluster_of(kind, 1_000)) == 0
+    assert most == (10_000_000_000 - weights[0]) // left - (OVERHEAD_BYTES if kind == "L40S" else 0)
 
 
 def test_limits_become_vllms_options_unless_these_say_otherwise():
@@ -210,4 +252,3 @@ def test_limits_become_vllms_options_unless_these_say_otherwise():
 
     assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (8, 256)
     assert capabilities(cluster_of("cpu"), MODEL, limits).batching == Batching(8, 256)
-    assert "max_num_seqs" not in engine_options(CHECKPOINT, topology(1), VllmSettings())

@@ -73,6 +73,26 @@ def test_the_stream_ends_at_max_tokens_or_at_a_stop_token_with_contiguous_indice
     assert subject.pool.num_free == 16
 
 
+def test_below_a_lowered_limit_those_that_run_go_on_and_no_others_begin():
+    subject = scheduler(blocks=40)
+    plain = scheduler(blocks=40)
+    said: dict[Scheduler, list[tuple[str, int]]] = {subject: [], plain: []}
+    for each, tokens in said.items():
+        for name in "abcd":
+            each.submit(request(name, tokens=6))
+        step(each, each.next_batch(40, 1))
+        each.submit(request("e"))
+        each.max_running = 2 if each is subject else 8
+        crowds = []
+        while each.sequences:
+            tokens += [(token.request_id, token.index) for token in step(each, each.next_batch(40, 1))]
+            crowds.append([sequence.request.request_id for sequence in each.running])
+        assert ("e" in crowds[0]) is (each is plain)
+        assert crowds[0][:4] == [*"abcd"]
+        each.check_integrity()
+    assert sorted(said[subject]) == sorted(said[plain])
+
+
 def test_without_room_the_youngest_is_computed_anew():
     subject = scheduler(blocks=5)
     subject.submit(request("old", prompt=7, tokens=6))
