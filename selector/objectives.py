@@ -65,8 +65,8 @@ def places(goals: Sequence[Goal], problem: SearchInput) -> Places:
 
 
 def concerns(goal: Placement, model: str) -> bool:
-    """Whether a placement speaks of everything, or of this model."""
-    return goal.workload in {None, model}
+    """Whether a placement speaks of everything, or of this model; or bars a place to a tenant whom it serves, too."""
+    return goal.workload in {None, model} or bool(said_for(goal) and goal.rule != "prefer")
 
 
 def only(cluster: Cluster, devices: Collection[int]) -> Cluster:
@@ -210,6 +210,9 @@ USUAL = "usual where nobody says it"
 """Evidence of another: that answers are read as they come."""
 UNSAID = frozenset({WORKLOAD_RATE, USUAL})
 
+TENANT = "tenant:"
+"""What a placement's workload begins with where that is a tenant."""
+
 Bound = Objective | Config
 
 
@@ -286,7 +289,7 @@ def _readable(goal: Goal, problem: SearchInput) -> bool:
         if goal.metric == "cost" and goal.op not in {"minimize", "maximize"} and problem.unpriced:
             return False  # nor a device
         return goal.metric in EVALUATED and (goal.value is not None or goal.op in {"minimize", "maximize"})
-    return isinstance(goal, Config | PrecisionRule)
+    return isinstance(goal, Config) or (isinstance(goal, PrecisionRule) and not (goal.tenant and goal.rule == "allow"))
 
 
 def _priced(goal: Bound, problem: SearchInput) -> Bound:
@@ -327,21 +330,38 @@ def precisions_for(
 
     What runs now is kept (the first full format, when nothing runs), so that no quality is lost unsaid. Rules change
     that: ``forbid`` takes away and, when it hits all that runs, opens every other format; ``allow`` adds; ``require``
-    and ``min`` replace.
+    and ``min`` replace. One pipeline serves every tenant: what is said for one takes away from all, and opens nothing.
     """
-    forbidden = {name for rule in rules if rule.rule == "forbid" for name in _named(rule)}
-    allowed = [name for name in available if name not in forbidden]
+    narrowing = [rule for rule in rules if rule.rule == "forbid" or rule.tenant]
+    allowed = [name for name in available if all(name in _permitted(rule, available) for rule in narrowing)]
     kept = set(running) & set(available) or set([name for name in available if name in FULL][:1])
     chosen = kept & set(allowed) or set(allowed)
     for rule in rules:
-        if rule.rule == "allow":
+        if rule.tenant is None and rule.rule == "allow":
             chosen |= _named(rule)
-        elif rule.rule == "require":
-            chosen = _named(rule)
-        elif rule.rule == "min":
-            least = min(BYTES_PER_VALUE[name] for name in _named(rule))
-            chosen = {name for name in allowed if BYTES_PER_VALUE[name] >= least}
+        elif rule.tenant is None and rule.rule in {"require", "min"}:
+            chosen = _permitted(rule, available)
     return tuple(name for name in allowed if name in chosen)
+
+
+def _permitted(rule: PrecisionRule, names: Collection[str]) -> set[str]:
+    """What a rule that narrows leaves of some formats."""
+    match rule.rule:
+        case "forbid":
+            return set(names) - _named(rule)
+        case "require":
+            return set(names) & _named(rule)
+        case "min":
+            least = min(BYTES_PER_VALUE[name] for name in _named(rule))
+            return {name for name in names if BYTES_PER_VALUE[name] >= least}
+    return set(names)
+
+
+def said_for(goal: Goal) -> str | None:
+    """The one tenant for whom a rule on precisions or places was said."""
+    if isinstance(goal, Placement):
+        return goal.workload.removeprefix(TENANT) if goal.workload and goal.workload.startswith(TENANT) else None
+    return goal.tenant if isinstance(goal, PrecisionRule) else None
 
 
 def _named(rule: PrecisionRule) -> set[str]:

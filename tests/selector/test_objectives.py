@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from intent.models import Config, Objective, PrecisionRule, Priority, TenantException
+from intent.models import Config, Objective, Placement, PrecisionRule, Priority, TenantException
 from runtime.capabilities import Limits
 from runtime.models import uniform
 from runtime.notation import parse_topology
+from selector.explain import goal_words, left_out
 from selector.models import Candidate, Prediction, SearchInput, Workload
 from selector.objectives import (
     WORKLOAD_RATE,
     holds,
     margin_of,
+    places,
     precisions_for,
     sort_goals,
     thresholds,
@@ -189,3 +191,49 @@ AVAILABLE = ("bf16", "fp16", "fp8", "int8", "int4")
 def test_the_running_precision_is_kept_unless_a_rule_says_otherwise(rules, running, searched):
     said = [PrecisionRule(rule, value, "x") for rule, value in rules]
     assert precisions_for(said, running, AVAILABLE) == searched
+
+
+@rows(
+    ("rules", "running", "searched"),
+    [
+        ([("min", "bf16", "gold"), ("allow", "int8", "free")], {"bf16"}, ("bf16",)),
+        ([("allow", "int8", "free"), ("min", "bf16", "gold")], {"bf16"}, ("bf16",)),
+        ([("allow", "int8", "free")], {"bf16"}, ("bf16",)),
+        ([("min", "int8", "gold")], {"bf16"}, ("bf16",)),
+        ([("min", "int8", "gold"), ("allow", "fp8", None)], {"bf16"}, ("bf16", "fp8")),
+        ([("min", "bf16", "gold"), ("allow", "fp8", None)], {"bf16"}, ("bf16",)),
+        ([("allow", "fp8", None), ("forbid", "fp8", "gold")], {"bf16"}, ("bf16",)),
+        ([("forbid", "int4", "gold")], {"int4"}, ("bf16", "fp16", "fp8", "int8")),
+        ([("require", "bf16", "gold")], {"int8"}, ("bf16",)),
+        ([("require", "bf16", "gold"), ("require", "int8", "free")], {"bf16"}, ()),
+        ([("require", "fp8", None), ("min", "int8", "gold")], {"bf16"}, ("fp8",)),
+    ],
+)
+def test_what_is_said_for_one_tenant_narrows_the_formats_of_all_and_opens_none(rules, running, searched):
+    said = [PrecisionRule(rule, value, "x", tenant=tenant) for rule, value, tenant in rules]
+    assert precisions_for(said, running, AVAILABLE) == searched
+
+
+def test_leave_given_to_one_tenant_is_left_out_with_the_reason(problem):
+    leave = PrecisionRule("allow", "int8", "free may use int8", tenant="free")
+    rule = PrecisionRule("min", "bf16", "gold at least bf16", tenant="gold")
+    demands = sort_goals([leave, rule], problem)
+    assert (demands.rules, demands.not_evaluated) == ((rule,), (leave,))
+    assert "one pipeline serves every tenant" in left_out(leave, problem).reason
+    assert goal_words(rule) == "'gold at least bf16' (said for gold; one pipeline serves everyone, so it holds for all)"
+
+
+@rows(
+    ("rule", "workload", "left"),
+    [
+        ("forbid", "tenant:gold", (0, 2, 3)),
+        ("require", "tenant:gold", (1,)),
+        ("forbid", "embeddings", (0, 1, 2, 3)),
+        ("prefer", "tenant:gold", (0, 1, 2, 3)),
+    ],
+)
+def test_a_place_that_is_kept_from_one_tenant_is_kept_from_the_one_pipeline(problem, rule, workload, left):
+    goal = Placement(rule, "gpu:gpu-1", "x", workload=workload)
+    found = places([goal], problem)
+    assert tuple(gpu.index for gpu in found.allowed.gpus) == left
+    assert found.preferred is None
