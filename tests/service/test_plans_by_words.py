@@ -108,3 +108,23 @@ def test_no_latency_is_without_end_where_the_goal_holds(deployment: Deployment) 
     plan = planned(deployment, "P99 TTFT < 4s off-peak")
     assert plan.prediction.ttft_s["p99.9"] < 60
     assert plan.prediction.e2e_s["p99"] < 600
+
+
+@rows(
+    ("text", "left_out"),
+    [
+        ("keep p99 ttft under 2s at peak; never let enterprise drop below bf16, free can go int8", 1),
+        ("enterprise must stay on bf16, free may use int8, p99 ttft < 2s", 1),
+        ("free can go int8; p99 ttft < 2s", 1),
+        ("p99 ttft < 2s; never below bf16 for enterprise", 0),
+    ],
+)
+def test_what_is_forbidden_for_one_tenant_is_served_to_nobody(
+    deployment: Deployment, text: str, left_out: int
+) -> None:
+    plan = planned(deployment, text)
+    formats = {stage.precision_of(layer).weights for stage in plan.target.stages for layer in stage.layers}
+    assert formats == {"bf16"}
+    alone = [one.reason for one in plan.left_out if "one pipeline serves every tenant" in one.reason]
+    assert len(alone) == left_out
+    assert any("said for enterprise" in rule for rule in plan.rules) is ("enterprise" in text)
