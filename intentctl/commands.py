@@ -6,7 +6,7 @@ Find who answers, say what was understood, ask before applying, follow the switc
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -383,23 +383,30 @@ def _how_to_answer(kept: str | None) -> str:
     )
 
 
-def acknowledged(plan: docs.PlanDocument, consent: ConsentOptions) -> list[str]:
-    """The codes of findings that a person has seen just now; ``--yes`` is no person.
+def acknowledged(plan: docs.PlanDocument, consent: ConsentOptions, *, left: Collection[str] = ()) -> list[str]:
+    """The codes of findings that a person has seen just now; ``--yes`` is no person, ``--break-promise`` is one's word.
+
+    ``left``: codes that are asked about elsewhere.
 
     Raises:
         CommandError: nobody can be asked, or nobody said yes.
     """
-    for finding in plan.to_acknowledge:
+    findings = [finding for finding in plan.to_acknowledge if finding.code not in {*consent.to, *left}]
+    for finding in findings:
         notice = f"{finding.message} ({visible(repr(finding.evidence))})"
         if not can_ask(consent):
             raise failure(
                 "finding_not_acknowledged",
                 f"{plan.id} was not applied: {notice} A person has to see this; --yes does not say so. "
-                f"At a terminal: intentctl apply {plan.id}",
+                f"At a terminal: intentctl apply {plan.id}{_MEANT.get(finding.code, '')}",
             )
-        if not says_yes(f"{notice}\nApply what else was said? [y/N] "):
+        if not says_yes(f"{notice}\n{_ALL_THE_SAME.get(finding.code, 'Apply what else was said?')} [y/N] "):
             raise failure("finding_not_acknowledged", f"{plan.id} was not applied")
-    return sorted({finding.code for finding in plan.to_acknowledge})
+    return sorted({finding.code for finding in findings})
+
+
+_MEANT = {"breaks_promise": "; or, as one who may approve it, with --break-promise"}
+_ALL_THE_SAME = {"breaks_promise": "Break it all the same?"}
 
 
 def _ask(plan: docs.PlanDocument, consent: ConsentOptions, what: str = "Apply") -> None:

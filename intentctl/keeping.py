@@ -74,7 +74,8 @@ def keep(
     outcome.agenda = source.agenda(docs.AgendaRequest(intent_id=intent_id, replace=list(consent.replaces)))
     if form is OutputFormat.TABLE:
         render.grid(agenda_rows(outcome.agenda))
-    seen = sorted({code for plan in plans for code in commands.acknowledged(plan, consent)})
+    later = {"breaks_promise"}  # what is activated may take its place
+    seen = sorted({code for plan in plans for code in commands.acknowledged(plan, consent, left=later)})
     _ask(plans[0], changing, consent)
     outcome.promise = _activated(source, intent_id, consent, seen)
     if outcome.promise is not None and form is OutputFormat.TABLE:
@@ -128,5 +129,6 @@ NOT_NOW = {
     docs.Code.SWITCH_IN_PROGRESS,
     docs.Code.STALE_PLAN,
     docs.Code.NO_CHANGE,
+    docs.Code.FINDING_NOT_ACKNOWLEDGED,
 }
-"""Why a plan is not applied beside its promise: it is not due, or the controller was quicker."""
+"""Why a plan is not applied beside its promise: it is not due, the controller was quicker, or it breaks another promise."""

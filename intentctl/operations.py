@@ -31,6 +31,7 @@ def cancel(where: Where, operation: Operation, for_: NoFor = None, output: Outpu
 @spread
 def undo(
     where: Where,
+    in_spite_of: InSpiteOf,
     operation: Annotated[str | None, typer.Argument(help="Id of an operation [the last one].")] = None,
     output: Output = OutputFormat.TABLE,
     yes: Yes = False,
@@ -43,7 +44,7 @@ def undo(
     service = commands.service(where)
     plan = service.undo(operation or _last(service)).plans[0]
     render.talk_rows(render.plan_rows(plan))
-    commands.apply(service, plan.id, output, commands.ConsentOptions(yes, no_input), timeout)
+    commands.apply(service, plan.id, output, commands.ConsentOptions(yes, no_input, in_spite_of.codes), timeout)
 
 
 def _last(service: "Operator") -> str:

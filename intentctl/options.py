@@ -117,8 +117,17 @@ class InSpiteOf:
         typer.Option("--override", help="Switch although a promise forbids it; needs the right to approve."),
     ] = False
 
+    break_promise: Annotated[
+        bool,
+        typer.Option("--break-promise", help="Switch although this breaks a promise; needs the right to approve."),
+    ] = False
+
     @property
     def codes(self) -> frozenset[str]:
         """As the service calls them."""
-        fields = {"outside_window": self.now, "reconfiguration_limited": self.override}
+        fields = {
+            "outside_window": self.now,
+            "reconfiguration_limited": self.override,
+            "breaks_promise": self.break_promise,
+        }
         return frozenset(code for code, is_said in fields.items() if is_said)

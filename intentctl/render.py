@@ -249,6 +249,7 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     rows += _left_out(plan)
     if plan.workload:
         rows.append(("load", load(plan.workload)))
+    rows += [("breaks" if item.code == "breaks_promise" else "finding", _seen(item)) for item in plan.to_acknowledge]
     rows += [("now", _topology(plan.now)), ("target", _topology(plan.target))]
     rows += [("and beside it", _topology(replica)) for replica in plan.replicas]
     if not plan.changes:
@@ -271,6 +272,10 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     if plan.switch and plan.changes:
         rows.append(("switch", switch(plan.switch)))
     return rows
+
+
+def _seen(item: Finding) -> str:
+    return f"{item.message} ({item.evidence!r}); it is not applied before somebody says that they have seen this"
 
 
 def _topology(topology: docs.TopologyDocument | None) -> str:

@@ -2,6 +2,7 @@
 # ruff: noqa: ARG002 - what a service does with arguments, a file alone does without
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -10,7 +11,7 @@ from pydantic import JsonValue
 
 from intent.models import Intent, LlmSettings, Outcome
 from runtime.models import Topology
-from selector.models import Profile
+from selector.models import Plan, Profile
 from service import documents as docs
 from service import engines, intents, openslo, targets, usecases, verification
 from service.deployment import Deployment
@@ -78,12 +79,13 @@ class FromFile:
         seen = usecases.to_acknowledge(intent)
         facts = {
             "intent_version": version if self.serves else None,
-            "to_acknowledge": seen,
             "kind": usecases.kind_of(intent),
         }
         moments = self._first_said(request.intent_id, intent)
         made = [self._plan(intent, model, request, intent_id, moments) for model in models]
-        plans = tuple(plan.model_copy(update=facts).sealed() for plan in made)
+        plans = tuple(
+            plan.model_copy(update={**facts, "to_acknowledge": (*seen, *plan.to_acknowledge)}).sealed() for plan in made
+        )
         for plan in plans:
             self._save(intent, plan)
         return docs.PlanAnswer(outcome="ok", intent=intent, plans=plans)
@@ -188,26 +190,54 @@ class FromFile:
         moments: Sequence[datetime],
     ) -> docs.PlanDocument:
         place = self._placed(model)
-        made = self._do(
-            usecases.plan,
-            intent,
-            self._deployment,
-            model,
-            place.situation,
-            place.profiles,
-            request,
-            intent_id,
-            moments,
-        )
-        return docs.PlanDocument.model_validate(made)
+
+        def found(intent: Intent, when: docs.When, moments: Sequence[datetime]) -> Plan:
+            deployment = self._deployment
+            situation = place.situation
+            return self._do(
+                usecases.plan, intent, deployment, model, situation, place.profiles, when, intent_id, moments
+            )
+
+        made = found(intent, request, moments)
+        document = self._held_against_promises(made, place, request)
+        if not document.to_acknowledge:
+            return document
+        others = [goal for goal in self._promised_for(made, request) if goal.intent_id != intent_id]
+        together = replace(intent, goals=(*intent.goals, *(goal.goal for goal in others)))
+        begun = [*(moments or [self._clock(request.now)] * len(intent.goals)), *(goal.said for goal in others)]
+        try:
+            made = found(together, request.model_copy(update={"window": made.window}), begun)
+        except RefusedError:
+            return document  # nothing keeps the promises as well
+        beside = self._held_against_promises(made, place, request)
+        kept = f"chosen among what keeps what is promised, too ({'; '.join(beside.promised)})"
+        return document if beside.to_acknowledge else beside.model_copy(update={"reasons": (*beside.reasons, kept)})
 
     def _plan_to(self, target: Topology, words: str, place: targets.ModelContext, when: docs.When) -> docs.PlanAnswer:
         """The plan to a topology that is named, kept."""
         intent, made = self._do(targets.planned, target, words, place, when)
         facts = {"intent_version": 1 if self.serves else None, "kind": "act"}
-        plan = docs.PlanDocument.model_validate(made).model_copy(update=facts).sealed()
+        plan = self._held_against_promises(made, place, when).model_copy(update=facts).sealed()
         self._save(intent, plan)
         return docs.PlanAnswer(outcome="ok", intent=intent, plans=(plan,))
+
+    def _held_against_promises(self, made: Plan, place: targets.ModelContext, when: docs.When) -> docs.PlanDocument:
+        """A plan's document, with what it breaks of what is promised for its time."""
+        document = docs.PlanDocument.model_validate(made)
+        if not (promised := self._promised_for(made, when)):
+            return document
+        from service.promises.limits import held_against  # here, for words alone need not wait for numpy
+
+        return held_against(document, made, place.problem(made.window), promised)
+
+    def _promised_for(self, made: Plan, when: docs.When) -> "list[ActiveGoal]":
+        """What is promised for the time of a plan and binds it."""
+        if not (active := self._active()):
+            return []
+        from service.promises.limits import binding  # here, as above
+
+        then = usecases.time_of(made.window, self._deployment, when, self._clock(when.now))
+        return [goal for goal in binding(active, made.model) if then.holds(goal.goal.window, goal.said)]
 
     def _placed(self, model: ServedModel) -> targets.ModelContext:
         return targets.ModelContext(self._deployment, model, self._situation(model), self._profiles(model))

@@ -3,10 +3,11 @@
 Every reason against it, and what memory and streams have to bear.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from intent.models import Finding
 from runtime.footprint import block_bytes, blocks, blocks_beside, peak_bytes, weight_bytes
 from runtime.models import Topology
 from service import documents as docs
@@ -33,6 +34,10 @@ class Standing:
     """KV blocks of what runs."""
     barred: str
     """Why what is promised forbids a switch now."""
+    to_acknowledge: Sequence[Finding]
+    """Of the plan's, without what is promised no more."""
+    unchecked: Sequence[str]
+    """What is promised now and the plan was not held against."""
 
 
 def preflight(plan: docs.PlanDocument, place: targets.ModelContext, standing: Standing) -> docs.PreflightDocument:
@@ -46,7 +51,7 @@ def preflight(plan: docs.PlanDocument, place: targets.ModelContext, standing: St
         digest=plan.digest,
         would_apply=not refusals,
         refusals=tuple(docs.ReasonDocument(code=refusal.code, detail=str(refusal)) for refusal in refusals),
-        to_acknowledge=tuple(finding for finding in plan.to_acknowledge if finding.code not in has_seen),
+        to_acknowledge=tuple(finding for finding in standing.to_acknowledge if finding.code not in has_seen),
         approved_by=None if isinstance(consent, RefusedError) else consent.by,
         operation=standing.operation,
         barred=targets.target_blocker(plan.target.noun, place, plan.window) or None,
@@ -79,7 +84,8 @@ def _refusals(
     nobodys = consents.Consent("nobody", dict.fromkeys(has_seen, standing.caller.name))
     given = nobodys if isinstance(consent, RefusedError) else consent
     for refuse in (
-        partial(usecases.refuse_unseen, plan.to_acknowledge, has_seen, "the plan, then apply"),
+        partial(usecases.refuse_unseen, standing.to_acknowledge, has_seen, "the plan, then apply"),
+        partial(usecases.refuse_unchecked, plan, standing.unchecked),
         partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
         partial(consents.refuse_barred, plan, standing.barred, given),
     ):

@@ -27,6 +27,7 @@ from service.models import ServedModel
 from service.promises import handlers as promise_handlers
 from service.promises.agenda import ActiveGoal
 from service.promises.handlers import PlanningContext
+from service.promises.limits import still_broken
 from service.promises.recent import recent_document
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class ServedOperator(FromFile):
     def preflight(self, plan_id: str, acknowledge: Sequence[str] = ()) -> docs.PreflightDocument:
         plan, applied_by = self._store.saved_plan(plan_id)
         serving = self._serving(plan.model)
+        active = self._parts.promises.active
         standing = preflights.Standing(
             applied_by=applied_by,
             rule=self._deployment.approval,
@@ -95,6 +97,8 @@ class ServedOperator(FromFile):
             streams=serving.router.num_streams,
             num_blocks=self._in_loop(serving.engine.stats()).total_blocks,
             barred=serving.barred(),
+            to_acknowledge=still_broken(plan.to_acknowledge, active.kept()),
+            unchecked=active.unchecked(plan, datetime.now(UTC)),
         )
         return preflights.preflight(plan, self._placed(serving.model), standing)
 

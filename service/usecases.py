@@ -233,7 +233,17 @@ def _segment(goals: Sequence[Goal], deployment: Deployment, when: When, now: dat
             message = f"window: {when.window!r} is not known; the deployment and the goals have {', '.join(known)}"
             raise RefusedError(Code.INVALID_REQUEST, message, [Detail("/window", message, "unknown_window")])
         window = when.window
-    is_then = window == in_force or (window != "always" and deployment.is_in_force(window, at))
+    return time_of(window, deployment, when, now)
+
+
+def time_of(window: str, deployment: Deployment, when: When, now: datetime) -> PlanTime:
+    """The time that a plan for a window is for.
+
+    Raises:
+        RefusedError: the moment that was said is none.
+    """
+    at = now if when.at is None else clock(when.at, deployment, "at")
+    is_then = window == deployment.window_in_force(at) or (window != "always" and deployment.is_in_force(window, at))
     return PlanTime(window, at if is_then else None, deployment.windows, is_now=when.at is None)
 
 
@@ -315,6 +325,18 @@ def refuse_untimely(plan: PlanDocument, deployment: Deployment, acknowledged: Co
         f'(acknowledge: ["{Code.OUTSIDE_WINDOW.value}"])'
     )
     raise RefusedError(Code.OUTSIDE_WINDOW, message)
+
+
+def refuse_unchecked(plan: PlanDocument, unchecked: Sequence[str]) -> None:
+    """Refuse a plan that was not held against what is promised now: somebody promised it since, or its time is over.
+
+    Raises:
+        RefusedError: naming it.
+    """
+    if unchecked:
+        promised = ", ".join(unchecked)
+        message = f"{plan.id} was made for {plan.window} and not held against what is promised now ({promised})"
+        raise RefusedError(Code.STALE_PLAN, f"{message}; make a new plan")
 
 
 def kind_of(intent: Intent) -> Literal["act", "promise"]:

@@ -241,7 +241,10 @@ class PlanDocument(Document):
     certificate: tuple[str, ...] = Field(default=(), description="why nothing in the space is better")
     bytes_to_move: Mapping[str, int] = {}
     to_acknowledge: tuple[Finding, ...] = Field(
-        default=(), description="findings that apply wants acknowledged, by code"
+        default=(), description="findings that apply wants acknowledged, by code; `breaks_promise`: what it breaks"
+    )
+    promised: tuple[str, ...] = Field(
+        default=(), description="goals of active intents, for its time, that it was held against"
     )
     digest: str = Field(default="", description="what an approval is for: it changes with anything that the plan says")
     simulation: SimulationDocument | None = Field(default=None, exclude_if=lambda found: found is None)
@@ -249,7 +252,7 @@ class PlanDocument(Document):
     @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
     @property
     def changes(self) -> bool:
-        """Whether the target is another than what runs, or fills its steps otherwise."""
+        """Whether anything would run that does not."""
         is_refilled = self.batching not in {None, self.now_batching}
         return self.now is None or self.now.text != self.target.text or is_refilled
 

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 from intent.models import DatedWindow, FromNowWindow, ReconfigRule, Window
 from intent.windows import span
 from service.deployment import Deployment
+from service.documents.plans import PlanDocument
 from service.documents.promises import ControlRequest, PinDocument, PromiseDocument
 from service.errors import StoreError
 from service.pages import Page
@@ -107,6 +108,17 @@ class Active:
             goal for goal in in_force(promised, self._deployment.windows, now) if isinstance(goal.goal, ReconfigRule)
         ]
         return limits.barred(held, self.switched_s(model, now.timestamp()), now) if held else ""
+
+    def unchecked(self, plan: PlanDocument, now: datetime) -> tuple[str, ...]:
+        """The goals in force that a plan was not held against, by the book. Blocks."""
+        is_then = self._deployment.is_in_force(plan.window, now)
+        if plan.kind == "promise" and not is_then:
+            return ()  # whoever applies it then has to mean that
+        own = (plan.intent_id, plan.intent_version)
+        others = [each for each in self.book.promises(active=True) if (each.intent_id, each.version) != own]
+        held = limits.binding(in_force(_goals(others), self._deployment.windows, now), plan.model)
+        known = plan.promised if is_then else ()
+        return tuple(name for name in dict.fromkeys(map(limits.called, held)) if name not in known)
 
     def switched_s(self, model: str, now_s: float) -> Sequence[float]:
         """Unix seconds of a model's switches of the last day."""

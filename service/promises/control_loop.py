@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +19,7 @@ from intent.models import Intent, Objective
 from runtime.errors import RuntimeFault
 from runtime.models import CutoverReport, Phase, Topology
 from runtime.process.supervised import cancel, contained
+from selector.models import Plan
 from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
@@ -26,7 +28,7 @@ from service.access.policy import Applied
 from service.access.wiring import AccessControl, Acts
 from service.errors import RefusedError, ServiceError, StoreError
 from service.events import EventBus
-from service.promises import handlers, people
+from service.promises import handlers, limits, people
 from service.promises.active import Active
 from service.promises.agenda import Segment
 from service.promises.attainment import Tally, counted, needed
@@ -428,7 +430,7 @@ class ControlLoop:
     def _made(self, found: LoopOutput) -> tuple[Intent, docs.PlanDocument] | None:
         """The plan of a decision, and the intent that it serves."""
         if found.plan is None:
-            return self._back(found.decision)
+            return self._back(found)
         intent_id = found.segment.promised[0].intent_id
         version = self._parts.store.intent(intent_id)
         if version is None:
@@ -441,10 +443,11 @@ class ControlLoop:
             "reasons": (f"the controller: {found.decision.reason}", *measured, *plan.reasons),
             "to_acknowledge": usecases.to_acknowledge(version.intent),
         }
-        return version.intent, docs.PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
+        return version.intent, self._held_against_promises(plan, found, facts)
 
-    def _back(self, decision: Decision) -> tuple[Intent, docs.PlanDocument] | None:
+    def _back(self, found: LoopOutput) -> tuple[Intent, docs.PlanDocument] | None:
         """The plan to a topology that ran before."""
+        decision = found.decision
         place = replace(self._parts.place, situation=self._parts.serving.situation())
         assert decision.target is not None, "a way back leads somewhere"
         try:
@@ -458,4 +461,12 @@ class ControlLoop:
             "kind": "promise",
             "reasons": (f"the controller: {decision.reason}", *plan.reasons),
         }
-        return intent, docs.PlanDocument.model_validate(plan).model_copy(update=facts).sealed()
+        return intent, self._held_against_promises(plan, found, facts)
+
+    def _held_against_promises(self, plan: Plan, found: LoopOutput, facts: Mapping[str, object]) -> docs.PlanDocument:
+        """The document of a plan of its own: what it newly breaks waits for a person, for nobody else may see it."""
+        place = replace(self._parts.place, situation=self._parts.serving.situation())
+        document = docs.PlanDocument.model_validate(plan).model_copy(update=facts)
+        held = limits.held_against(document, plan, place.problem(plan.window), found.segment.promised, alone=True)
+        known = tuple(map(limits.called, self._parts.controller.promised))
+        return held.model_copy(update={"promised": known}).sealed()

@@ -66,7 +66,7 @@ class PlannedSegment:
     @property
     def changes(self) -> bool:
         """Whether a switch leads into it."""
-        return self.plan is not None and self.plan.target != self.plan.now
+        return self.plan is not None and (self.plan.target != self.plan.now or bool(self.plan.replicas))
 
     @property
     def target(self) -> str | None:

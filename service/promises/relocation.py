@@ -28,6 +28,7 @@ from service.errors import RefusedError, StoreError
 from service.models import is_about
 from service.promises.active import Active
 from service.promises.agenda import cut
+from service.promises.limits import held_against
 from service.promises.planner import Planner
 from service.promises.watch import Watch, completed, measured
 from service.serving import Serving
@@ -207,7 +208,9 @@ class Relocation:
         serving = self._serving
         words = f"Run {self._left.model} as {lost} again, where it was lost."
         intent, made = await asyncio.to_thread(self._named, lost, words, serving.engine.topology)
-        plan = docs.PlanDocument.model_validate(made).sealed()
+        problem = replace(self._place, situation=serving.situation()).problem(made.window)
+        promised = self._left.active.in_force(datetime.now(UTC))
+        plan = held_against(docs.PlanDocument.model_validate(made), made, problem, promised, alone=True).sealed()
         await self._acts.access.store.beside(self._acts.keep_plan, intent, plan)
         seen = {docs.Code.OUTSIDE_WINDOW.value: RECOVERY.name}
         await serving.apply(plan, lambda: Consent(RECOVERY.name, seen), self._acts)

@@ -138,3 +138,23 @@ def test_a_shell_completes_commands():
     command = [sys.executable, "-m", "intentctl"]
     done = subprocess.run(command, env={**os.environ, **words}, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["undo"]
+
+
+def test_what_breaks_a_promise_is_applied_when_somebody_says_so(run, new_service):
+    service = new_service()
+    at = ("--server", service.url)
+    promised = json.loads(run("use at least 2 GPUs", "--yes", "-o", "json", *at)[1])["promise"]["intent_id"]
+    code, out, _ = run("plan", "--target", "1x1", *at)
+    said = f"this breaks what {promised} promises: it misses GPUs >= 2: 1 predicted ('at least 2 GPUs')"
+    assert (code, said in " ".join(out.split())) == (0, True), out
+    plan = json.loads(run("plan", "--target", "1x1", "-o", "json", *at)[1])["plan"]["id"]
+    code, _, err = run("apply", plan, "--yes", *at)
+    assert (code, "with --break-promise" in err) == (6, True), err
+    assert run("apply", plan, "--yes", "--break-promise", *at)[0] == 0
+    assert service.engine.topology.shape == "1x1"
+    assert run("retire", promised, *at)[0] == 0
+    assert run("use at most 1 GPU", "--yes", *at)[0] == 0
+    code, _, err = run("undo", "--yes", *at)
+    assert (code, "this breaks what intent-" in err) == (6, True), err
+    assert run("undo", "--yes", "--break-promise", *at)[0] == 0
+    assert service.engine.topology.shape == "PP2"

@@ -119,9 +119,7 @@ def test_no_latency_is_without_end_where_the_goal_holds(deployment: Deployment) 
         ("p99 ttft < 2s; never below bf16 for enterprise", 0),
     ],
 )
-def test_what_is_forbidden_for_one_tenant_is_served_to_nobody(
-    deployment: Deployment, text: str, left_out: int
-) -> None:
+def test_what_is_forbidden_for_one_tenant_is_served_to_nobody(deployment: Deployment, text: str, left_out: int) -> None:
     plan = planned(deployment, text)
     formats = {stage.precision_of(layer).weights for stage in plan.target.stages for layer in stage.layers}
     assert formats == {"bf16"}

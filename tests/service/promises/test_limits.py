@@ -1,10 +1,14 @@
 """ActiveGoal limits on reconfiguration."""
 
+import math
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from intent.models import ReconfigRule
+from intent.models import Config, Goal, Objective, Placement, PrecisionRule, Priority, ReconfigRule, TenantException
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
+from selector.models import Plan, Prediction, SearchInput, SwitchPrediction, Workload
 from service.promises.agenda import ActiveGoal
-from service.promises.limits import barred
+from service.promises.limits import barred, binding, breaches, still_broken
 from tests.rows import rows
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -34,3 +38,106 @@ def test_a_limit_counts_what_was_switched_in_its_time_and_says_whose_it_is(
     found = barred([ActiveGoal("intent-7", rule, NOW)], [NOW_S - one for one in ago_s], NOW)
     assert found.startswith(said)
     assert bool(found) is bool(said)
+
+
+CLUSTER = Cluster(
+    (Node("local", tuple(Gpu(index, "CPU", 8 << 30) for index in range(4)), Link("shared-memory", 5e9, 30e-6)),)
+)
+SPEC = ModelSpec("counting", "Qwen3ForCausalLM", 8, 128, 320, 8, 4, 32, 98, 16384)
+PROBLEM = SearchInput(CLUSTER, SPEC, Workload(2.0, 100, 100, 8), None)
+
+
+def predicted(ttft_s: float) -> Prediction:
+    latency = {"mean": ttft_s, "p99": ttft_s}
+    return Prediction(latency, latency, latency, 400.0, 0.5, 3.6, 8, 0.0, 0.0, "calibrated", 1)
+
+
+def a_plan(target: str = "fp32", *, ttft_s: float = 1.0, now_s: float | None = 1.0) -> Plan:
+    """From PP 2 on the devices 0 and 1 to the device 0 alone."""
+    return Plan(
+        id="plan-1",
+        intent_id="intent-1",
+        generation=1,
+        model="counting",
+        window="always",
+        now=uniform(CLUSTER, "CPU", 1, 2, 8, "fp32"),
+        target=uniform(CLUSTER, "CPU", 1, 1, 8, target),
+        prediction=predicted(ttft_s),
+        now_prediction=None if now_s is None else predicted(now_s),
+        runner_up=None,
+        reasons=(),
+        switch=SwitchPrediction("shadow", 1.0, 0.4, 0.2, None),
+    )
+
+
+TTFT = Objective("ttft", "<=", "P99 TTFT < 2s", stat="p99", value=2.0, unit="s")
+PAUSE = Objective("reconfig_pause", "<=", "pause under 100 ms", value=0.1, unit="s")
+
+
+def place(rule: str, device: int, workload: str | None = None) -> Placement:
+    return Placement(rule, f"gpu:gpu-{device}", "there", workload=workload)  # type: ignore[arg-type]
+
+
+def breach(goal: Goal, plan: Plan) -> tuple[str, bool]:
+    found = breaches(plan, PROBLEM, binding([ActiveGoal("intent-7", goal, NOW)], "counting"))
+    return (found[0].why, found[0].is_new) if found else ("", False)
+
+
+@rows(
+    ("goal", "plan", "why", "is_new"),
+    [
+        (TTFT, a_plan(), "", False),
+        (TTFT, a_plan(ttft_s=3), "it misses p99 TTFT <= 2 s: 3 s predicted", True),
+        (TTFT, a_plan(ttft_s=math.inf), "it misses p99 TTFT <= 2 s: without end predicted", True),
+        (
+            TTFT,
+            a_plan(ttft_s=3, now_s=4),
+            "it misses p99 TTFT <= 2 s: 3 s predicted; what runs breaks it, too",
+            False,
+        ),
+        (TTFT, a_plan(ttft_s=3, now_s=None), "it misses p99 TTFT <= 2 s: 3 s predicted", False),
+        (replace(TTFT, soft=True), a_plan(ttft_s=3), "", False),
+        (replace(TTFT, op="minimize", value=None), a_plan(ttft_s=3), "", False),
+        (replace(TTFT, model="another"), a_plan(ttft_s=3), "", False),
+        (replace(TTFT, tenant="gold"), a_plan(ttft_s=3), "it misses p99 TTFT <= 2 s: 3 s predicted", True),
+        (PAUSE, a_plan(), "it misses reconfiguration pause <= 100 ms: 200 ms predicted", True),
+        (replace(PAUSE, value=0.3), a_plan(), "", False),
+        (Config("pp", ">=", 2, "pp of 2"), a_plan(), "it misses pp >= 2: it has 1", True),
+        (PrecisionRule("min", "bf16", "x", tenant="gold"), a_plan("int8"), "it runs in int8", True),
+        (PrecisionRule("require", "bf16", "x"), a_plan(), "it runs in fp32; what runs breaks it, too", False),
+        (PrecisionRule("forbid", "int8", "x"), a_plan("int8"), "it runs in int8", True),
+        (PrecisionRule("forbid", "int8", "x"), a_plan(), "", False),
+        (PrecisionRule("allow", "int8", "x"), a_plan(), "", False),
+        (place("forbid", 0), a_plan(), "it takes the device 0; what runs breaks it, too", False),
+        (
+            place("forbid", 0, "tenant:gold"),
+            a_plan(now_s=None),
+            "it takes the device 0; what runs breaks it, too",
+            False,
+        ),
+        (place("forbid", 0, "batch"), a_plan(), "", False),
+        (place("forbid", 1), a_plan(), "", False),
+        (place("require", 1), a_plan(), "it takes the device 0; what runs breaks it, too", False),
+        (place("freeze", 1), a_plan(), "it changes the device 1", True),
+        (place("freeze", 3), a_plan(), "", False),
+        (place("prefer", 3), a_plan(), "", False),
+        (ReconfigRule("forbid", "x"), a_plan(), "", False),
+        (Priority("latency", "x"), a_plan(), "", False),
+        (TenantException("free", "ttft", "x"), a_plan(), "", False),
+    ],
+)
+def test_each_promise_is_held_against_the_target_of_a_plan(goal: Goal, plan: Plan, why: str, is_new: bool) -> None:
+    assert breach(goal, plan) == (why, is_new)
+
+
+def test_a_plan_that_changes_nothing_breaks_nothing() -> None:
+    stays = a_plan(ttft_s=3)
+    assert breach(TTFT, replace(stays, target=stays.now or stays.target)) == ("", False)
+
+
+def test_what_is_promised_no_more_is_not_broken() -> None:
+    goal = ActiveGoal("intent-7", TTFT, NOW)
+    (found,) = breaches(a_plan(ttft_s=3), PROBLEM, [goal])
+    assert still_broken([found.finding], [goal]) == [found.finding]
+    assert still_broken([found.finding], [replace(goal, intent_id="intent-8")]) == []
+    assert still_broken([replace(found.finding, code="injection_suspected")], []) != []

@@ -247,7 +247,8 @@ def test_the_controller_acts_within_policy_and_leaves_an_override_alone(tmp_path
         service.ticked(lambda: shape(http) == "1x1", "the switch")
         assert http.get("/v1/operations").json()["operations"][0]["applied_by"] == "the controller"
         plan = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
-        assert http.post(f"/v1/plans/{plan['id']}:apply").status_code == 202
+        seen = {"acknowledge": ["breaks_promise"]}
+        assert http.post(f"/v1/plans/{plan['id']}:apply", json=seen).status_code == 202
         (override,) = service.ticked(lambda: http.get("/v1/controller").json()["overrides"], "the override")
         assert (override["by"], override["until"]) == ("anybody", None)
         assert "will not change it" in service.ticked(
@@ -300,7 +301,7 @@ def test_a_roll_back_is_not_held_up_by_what_was_applied_lately(tmp_path: Path, m
 
     monkeypatch.setattr("service.promises.controller.decide", worse)
     with served(tmp_path, ACTS.replace("per_hour: 20", "per_hour: 1")) as (service, http):
-        promised(http, ONE_DEVICE)
+        promised(http, "as few GPUs as possible")
         service.ticked(lambda: len(outcomes(http)) == 2, "the way back")
         assert [one["cause"] for one in outcomes(http)] == ["window", "roll_back"]
 
