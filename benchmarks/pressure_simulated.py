@@ -32,8 +32,8 @@ from selector.models import Candidate, Plan, PlanRef, SearchInput, Workload, sha
 from selector.performance.simulator import RequestArrival, ServerModel
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import server_of
-from selector.ranking import switch
 from selector.search import select
+from selector.switching import switch
 
 RESULTS = ROOT / "benchmarks" / "results"
 LIMITS = Limits(allowed_precisions=("bf16",), max_sequences=256, max_step_tokens=2048)

@@ -25,8 +25,8 @@ from selector.models import (
 from selector.objectives import absolute
 from selector.planning import planned, planned_within
 from selector.prediction import candidate
-from selector.ranking import switch
 from selector.search import select
+from selector.switching import switch
 from service.deployment import Deployment
 from service.models import ServedModel, is_about
 from service.promises.agenda import ActiveGoal, Segment

@@ -18,7 +18,7 @@ from selector import crossing as selected
 from selector.crossing import LAST_TOKENS, LINK_SHARE, ROUND_TRIPS, crossing
 from selector.models import Candidate, CpuSamples, CrossingPrediction, Profile, SearchInput, Workload
 from selector.profiles import fit_cpu
-from selector.ranking import BUILD_S, switch
+from selector.switching import BUILD_S, switch
 from tests.selector.goals import predicted
 
 ENGINE = Capabilities((1, 2), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False, carries=True)

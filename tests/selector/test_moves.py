@@ -8,7 +8,7 @@ from runtime.footprint import kv_bytes_per_token
 from runtime.models import Cluster, Topology
 from runtime.notation import parse_topology
 from selector.models import Candidate, SearchInput, SwitchPrediction, Workload
-from selector.ranking import BUILD_S, LOAD_BYTES_S, bytes_to_move, switch
+from selector.switching import BUILD_S, LOAD_BYTES_S, bytes_to_move, switch
 from tests.rows import rows
 from tests.selector.goals import predicted
 

@@ -12,7 +12,7 @@ from intent.models import (
 )
 from runtime.models import uniform
 from runtime.notation import parse_topology
-from selector import explain, ranking
+from selector import explain, switching
 from selector.models import SearchInput, Workload
 from selector.search import select
 from tests.rows import rows
@@ -69,11 +69,11 @@ def test_a_gain_within_the_error_band_is_not_worth_a_switch(laptop, counting, st
 def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(choose, large, monkeypatch):
     running = replace(large, now=uniform(large.cluster, "L40S", 4, 1, 80, "int8"), workload=Workload(0.5, 800, 250, 8))
     goals = (PrecisionRule("allow", "int4", "x"), config("pp", "==", 1), CHEAPEST)
-    monkeypatch.setitem(ranking.LOAD_BYTES_S, "nvlink", 20e9)
+    monkeypatch.setitem(switching.LOAD_BYTES_S, "nvlink", 20e9)
     plan = plan_of(choose(running, *goals))
     assert plan.switch is not None
     assert len(plan.target.devices) < 4
-    monkeypatch.setattr(ranking, "BUILD_S", 1e6)
+    monkeypatch.setattr(switching, "BUILD_S", 1e6)
     slow = plan_of(choose(running, *goals))
     if set(plan.target.devices) - set(running.now.devices if running.now else ()):
         assert slow.target == running.now
