@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from selector.performance.latency import reading_of
+
 from intentctl.render import Document, Row, seconds
 from intentctl.status import failure
 from runtime.errors import TopologyError, UnsupportedModelError
@@ -16,7 +18,6 @@ from runtime.footprint import HEADROOM
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
 from selector.models import Profile, SelectorError, shape
-from selector.performance.latency import reading_of
 from selector.performance.load import LoadFigures, closed_loop, open_loop, static_batch
 from selector.performance.simulator import ServerModel, simulate
 from selector.performance.traces import Trace, read_trace

@@ -251,7 +251,6 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
         rows.append(("load", load(plan.workload)))
     rows += [("breaks" if item.code == "breaks_promise" else "finding", _seen(item)) for item in plan.to_acknowledge]
     rows += [("now", _topology(plan.now)), ("target", _topology(plan.target))]
-    rows += [("and beside it", _topology(replica)) for replica in plan.replicas]
     if not plan.changes:
         rows.append(("change", "nothing to change: the target is what runs"))
     rows += [("could save", offer) for offer in plan.offers]
@@ -299,8 +298,6 @@ def prediction(prediction: docs.PredictionDocument) -> str:
         f"{prediction.usd_per_hour:.2f} USD/h" if prediction.usd_per_hour else "",
     ]
     band = f"±{prediction.error_band:.0%}, {prediction.source}"
-    if names := prediction.simulated:
-        band += f"; {', '.join(name.upper() for name in names)} simulated"
     return f"{', '.join(filter(None, parts))} ({band})"
 
 

@@ -468,3 +468,5 @@ class Infeasible:
     """For each goal that fails, the nearest bound that could be held, in words."""
     left_out: tuple[LeftOut, ...] = ()
     """The goals of the text that were not weighed, each with the reason."""
+    share: float = 0.0
+    """Of the load, at which ``nearest`` holds every goal."""

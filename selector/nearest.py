@@ -36,8 +36,9 @@ class Refusal:
         missed = self.trial.ranking.missed(bounds, nearest)
         words = explain.listed([self._missed_words(bound, nearest) for bound in missed])
         targets = [target for bound in missed if (target := self._target(bound))]
-        reason = f"comes nearest; {words}"
-        return Infeasible(self._clashes(), replace(nearest, reason=reason), (*self._parts(nearest), *targets))
+        nearest = replace(nearest, reason=f"comes nearest; {words}")
+        share, part = self._part(nearest)
+        return Infeasible(self._clashes(), nearest, (*part, *targets), share=share)
 
     def _look_for(self, bound: Bound) -> None:
         """Simulate what is best at one goal, alone and beside the others."""
@@ -127,20 +128,20 @@ class Refusal:
         alone = "" if joint else ", without the other goals"
         return f"{explain.goal_words(eased)} would hold on {explain.candidate_words(best)}{alone}"
 
-    def _parts(self, nearest: Candidate) -> tuple[str, ...]:
-        """How much of the load holds all goals, on the nearest and within what may be spent."""
+    def _part(self, nearest: Candidate) -> tuple[float, tuple[str, ...]]:
+        """How much of the load the nearest holds all goals at, or what may be spent buys; and that in words."""
         demands = self.trial.ranking.demands
         timed = [bound for bound in demands.bounds if _hangs_on_the_load(bound)]
         counted = [bound for bound in demands.bounds if bound not in timed]
         if not timed:
-            return ()
+            return 0.0, ()
         rate_rps = self.trial.problem.workload.rate_rps
-        found = list[str]()
-        near = [nearest] if not self.trial.ranking.missed(counted, nearest) else []
-        for one in (*near, *self._within(counted, timed)):
+        is_within = not self.trial.ranking.missed(counted, nearest)
+        for one in [nearest] if is_within else self._within(counted, timed):
             if share := self.trial.share(one, timed):
-                found.append(explain.part(one, share * rate_rps, rate_rps, self._money(counted)))
-        return tuple(dict.fromkeys(found))[:1]
+                words = explain.part(one, share * rate_rps, rate_rps, self._money(counted))
+                return (share if is_within else 0.0), (words,)
+        return 0.0, ()
 
     def _within(self, counted: Sequence[Bound], timed: Sequence[Bound]) -> list[Candidate]:
         """What comes nearest of what costs no more than may be spent."""

@@ -55,15 +55,22 @@ def candidate(
         TopologyError: two stages on nodes without a network between them.
     """
     steps = batching or usual_batching(topology, problem)
+    found = outcome(topology, problem, profiles, steps)
+    return Candidate(topology, _prediction(topology, problem, profiles, found), "", batching=steps) if found else None
+
+
+def outcome(
+    topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
+) -> Outcome | None:
+    """What the simulation gives of a topology; as ``candidate`` otherwise."""
+    steps = batching or usual_batching(topology, problem)
     server = server_of(topology, problem.model, problem.cluster, profiles, steps, problem.capabilities)
     workload = problem.workload
     held = max(1, workload.concurrency) * (workload.input_tokens + workload.output_tokens)
     if server.kv_tokens < held:
         return None
-    outcome = judged(server, workload, problem.model.max_position_embeddings)
-    if not outcome.sustained_rps:
-        return None
-    return Candidate(topology, _prediction(topology, problem, profiles, server, outcome), "", batching=steps)
+    found = judged(server, workload, problem.model.max_position_embeddings)
+    return found if found.sustained_rps else None
 
 
 def as_it_runs(problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
@@ -85,12 +92,10 @@ def _prediction(
     topology: Topology,
     problem: SearchInput,
     profiles: Mapping[str, Profile],
-    server: ServerModel,
     outcome: Outcome,
 ) -> Prediction:
     workload = problem.workload
     source, error_band = confidence(topology, profiles)
-    length = workload.input_tokens + workload.output_tokens
     return Prediction(
         ttft_s=outcome.ttft_s,
         tpot_s=outcome.tpot_s,
@@ -98,7 +103,7 @@ def _prediction(
         throughput_tok_s=outcome.sustained_rps * max(1, workload.output_tokens),
         gpu_util=min(1.0, max(workload.rate_rps, IDLE_RPS) / outcome.sustained_rps),
         usd_per_hour=sum(problem.cluster.gpu(device).usd_per_hour for device in topology.devices),
-        batch=min(server.slots, server.kv_tokens // max(1, length)),
+        batch=outcome.batch,
         quality_loss=_quality_loss(topology, problem.limits.quality_loss),
         error_band=error_band,
         source=source,

@@ -54,17 +54,20 @@ class Ranking:
         for bound in self.missed((*self.demands.bounds, *self.demands.wishes), loser):
             if not self.missed([bound], winner):
                 return explain.misses(self.margin(bound, loser))
-        holds = not self.missed(self.demands.said, winner)
         for goal in self.demands.optimised:
             mine = self.reading(goal, loser)
             best = self.reading(goal, winner)
             if mine != best and (
-                self._signed(goal, loser) > self._signed(goal, winner) or self.cost(loser) <= self.cost(winner)
+                loser not in self._as_good(goal, [loser, winner]) or self.cost(loser) <= self.cost(winner)
             ):
                 return explain.optimises_less(goal, mine, best)
         if self.demands.balance and self.weighed_up(loser) != self.weighed_up(winner):
             return explain.balances_less(self.demands.balance, self._balanced(loser), self._balanced(winner))
+        return self._costs_more(loser, winner)
+
+    def _costs_more(self, loser: Candidate, winner: Candidate) -> str:
         if self.cost(loser) > self.cost(winner):
+            holds = not self.missed(self.demands.said, winner)
             return explain.dearer(loser, winner, priced=not self.problem.unpriced, holds=holds)
         if self.cost(loser) < self.cost(winner):
             return explain.UNASKED

@@ -22,15 +22,15 @@ def simulation(
     profiles: Mapping[str, Profile],
     engine: Capabilities | None,
 ) -> docs.SimulationDocument:
-    """Percentiles of a plan's target under its window's workload, from an event-driven simulation.
+    """What a plan's target is predicted to do under its window's workload now, which a simulation says.
 
     Raises:
         RefusedError: the deployment has changed since, and has no place for the target.
     """
-    from selector.prediction import simulated  # here, for a service that starts need not wait for numpy
+    from selector.prediction import outcome  # here, for a service that starts need not wait for numpy
 
     topology = _topology(plan.target, plan, model)
-    found = simulated(topology, model.problem(plan.window, limits, None, engine), profiles)
+    found = outcome(topology, model.problem(plan.window, limits, None, engine), profiles, plan.batching)
     if found is None:
         raise RefusedError(docs.Code.INFEASIBLE, f"{plan.id}: no request fits into {topology}")
     figures = docs.SimulatedDocument.model_validate(found)

@@ -234,9 +234,8 @@ def _switch(plan: PlanDocument) -> Fact:
 
 def _sure(plan: PlanDocument) -> Fact:
     found = plan.prediction
-    simulated = f"; {', '.join(found.simulated)} come from a simulation of the load" if found.simulated else ""
     return Fact(
-        (f"Within {found.error_band:.0%}, from a profile that is {found.source}{simulated}.",),
+        (f"Within {found.error_band:.0%}, from a profile that is {found.source}.",),
         "the plan's error band (docs/benchmarks.md has how near predictions come)",
     )
 

@@ -273,7 +273,7 @@ async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:
         plan,
         standing,
         picture(_seen(inventory, plan), {plan.model: [plan.now] if plan.now else []}),
-        picture(_seen(inventory, plan), {plan.model: [plan.target, *plan.replicas]}),
+        picture(_seen(inventory, plan), {plan.model: [plan.target]}),
         done,
         next((promise for promise in stands.promises if promise.intent_id == plan.intent_id), None),
         next(others, None),
@@ -282,7 +282,7 @@ async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:
 
 def _seen(inventory: Sequence[docs.NodeDocument], plan: docs.PlanDocument) -> Sequence[docs.NodeDocument]:
     """The nodes that the plan's model may use."""
-    used = {device for replica in (plan.now, plan.target, *plan.replicas) if replica for device in replica.devices}
+    used = {device for replica in (plan.now, plan.target) if replica for device in replica.devices}
     return [node for node in inventory if used & {gpu.index for gpu in node.gpus}] or inventory
 
 

@@ -47,6 +47,13 @@ class Outcome:
     """With every place taken and requests always waiting; 0 where not one fits."""
     requests: int
     """That were counted."""
+    batch: int
+    """Sequences of the mean length that run at once, at most."""
+
+    @property
+    def waits_grow(self) -> bool:
+        """Whether the load exceeds what is sustained."""
+        return not math.isfinite(self.ttft_s["mean"])
 
 
 def reading_of(values: Values | Sequence[float], names: Sequence[str] = tuple(PERCENTILES)) -> Reading:
@@ -67,17 +74,22 @@ def judged(server: ServerModel, workload: Workload, most_tokens: int) -> Outcome
 def _judged(server: ServerModel, workload: Workload, most_tokens: int) -> Outcome:
     sustained = sustained_rps(server, workload, most_tokens)
     if workload.rate_rps >= sustained:
-        return Outcome(_endless(), _endless(), _endless(), sustained, 0)
+        return Outcome(_endless(), _endless(), _endless(), sustained, 0, batch_of(server, workload))
     number = _requests(server, workload)
     served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS)
-    return _outcome(served, sustained)
+    return _outcome(served, sustained, batch_of(server, workload))
+
+
+def batch_of(server: ServerModel, workload: Workload) -> int:
+    """Sequences of the mean length that run at once, at most."""
+    return min(server.slots, server.kv_tokens // max(1, workload.input_tokens + workload.output_tokens))
 
 
 def closed(server: ServerModel, workload: Workload, clients: int, most_tokens: int) -> Outcome:
     """The same of clients that each send their next request when the last one ends."""
     number = min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, 20 * clients))
     served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS, clients)
-    return _outcome(served, _rate(served))
+    return _outcome(served, _rate(served), batch_of(server, workload))
 
 
 def sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) -> float:
@@ -87,7 +99,7 @@ def sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) -> 
 
 @lru_cache(maxsize=4096)
 def _sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) -> float:
-    places = min(server.slots, server.kv_tokens / (workload.input_tokens + workload.output_tokens))
+    places = batch_of(server, workload)
     if places < 1:
         return 0.0
     number = int(min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, _TURNS * places)))
@@ -121,14 +133,14 @@ def _lengths(spread: Spread, mean: int, number: int, most: int) -> Whole:
     places = (np.arange(number) + 0.5) / number
     if spread.histogram:
         lengths, shares = np.array(sorted(spread.histogram)).T
-        relative = lengths[np.minimum(np.searchsorted(np.cumsum(shares), places), len(lengths) - 1)]
+        relative: Values = lengths[np.minimum(np.searchsorted(np.cumsum(shares), places), len(lengths) - 1)]
     elif spread.p95_by_mean <= ALIKE.p95_by_mean:
         return np.full(number, min(mean, most), dtype=np.int64)
     else:
         relative = np.exp(_sigma(spread.p95_by_mean) * _normal(number))
-    tokens = np.minimum(most, relative * mean / relative.mean())
+    tokens: Values = np.minimum(most, relative * mean / relative.mean())
     tokens = np.minimum(most, tokens * mean / tokens.mean())
-    return np.maximum(1, np.rint(tokens)).astype(np.int64)
+    return np.asarray(np.maximum(1, np.rint(tokens)), dtype=np.int64)
 
 
 @lru_cache(maxsize=8)
@@ -155,7 +167,7 @@ def _requests(server: ServerModel, workload: Workload) -> int:
     return int(min(MOST_REQUESTS, max(LEAST_REQUESTS, wanted)))
 
 
-def _outcome(served: Served, sustained: float) -> Outcome:
+def _outcome(served: Served, sustained: float, batch: int) -> Outcome:
     done = served.done
     counted = slice(done // 10, done)
     there = ~np.isnan(served.last_s[counted])
@@ -166,6 +178,7 @@ def _outcome(served: Served, sustained: float) -> Outcome:
         e2e_s=reading_of(served.e2e_s[counted][there]),
         sustained_rps=sustained,
         requests=int(there.sum()),
+        batch=batch,
     )
 
 

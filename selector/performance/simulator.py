@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -21,18 +21,21 @@ from selector.performance.perf import ALLREDUCES_PER_LAYER, OVERLAP, StageCost
 Values = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Whole = np.ndarray[Any, np.dtype[np.int64]]
-Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+Function = Callable[..., Any]
 
 log = logging.getLogger(__name__)
 
 
-def kept(function: Compiled) -> Compiled:
+compiled: Callable[[Function], Function] = numba.njit
+
+
+def kept(function: Function) -> Function:
     """Compile when it is first called, with all that it calls; kept beside this file or in the user's cache."""
     try:
-        return numba.njit(function, cache=True, nogil=True)  # type: ignore[no-any-return]
+        return numba.njit(function, cache=True, nogil=True)
     except RuntimeError as error:  # neither folder can be written
         log.warning("the simulator is compiled anew in each process, in some seconds: %s; set NUMBA_CACHE_DIR", error)
-        return numba.njit(function, nogil=True)  # type: ignore[no-any-return]
+        return numba.njit(function, nogil=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +152,14 @@ def simulate(server: ServerModel, arrivals: Arrivals, most_steps: float = math.i
         at_s = np.where(np.arange(len(at_s)) < clients, 0.0, np.inf)
     limits = np.array([server.slots, server.kv_tokens, server.chunk_tokens, clients], dtype=np.int64)
     requests = np.stack([arrivals.inputs, arrivals.outputs, arrivals.cached])
-    first_s, last_s, computed = _serve(  # type: ignore[no-untyped-call]
+    first_s, last_s, computed = _serve(
         *server.figures, limits, at_s, requests, float(most_steps)
     )
     never = arrivals.inputs + arrivals.outputs > server.kv_tokens
     return Served(at_s, first_s, last_s, arrivals.outputs, never, int(computed))
 
 
-@numba.njit
+@compiled
 def step_s(
     own: Values, layers: Values, reduce: Values, tokens: float, attended: float, kv: float, rows: float
 ) -> float:
@@ -183,7 +186,7 @@ def step_s(
         compute = token * tokens + attend * attended
         gemm = weights * (1 + (compute / weights) ** OVERLAP) ** (1 / OVERLAP)
         total += count * (gemm + kv_read * kv + elementwise * tokens + overhead + ALLREDUCES_PER_LAYER * reduce_s)
-    return total / own[5]
+    return total / own[5]  # type: ignore[no-any-return]
 
 
 NOBODY = -1
@@ -273,7 +276,7 @@ def _serve(own, layers, reduce, limits, at_s, requests, most_steps):  # type: ig
     return run.first_s, run.last_s, run.counts[_COMPUTED]
 
 
-@numba.njit
+@compiled
 def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
     """Let in who has come, in order, as far as slots and KV go."""
     count = run.counts
@@ -302,7 +305,7 @@ def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
         count[_RESERVED] += length
 
 
-@numba.njit
+@compiled
 def _leap(run, own, layers, reduce, at_s, group):  # type: ignore[no-untyped-def]
     """Run steps of the only busy micro-batch until an answer ends or before something comes.
 
@@ -330,7 +333,7 @@ def _leap(run, own, layers, reduce, at_s, group):  # type: ignore[no-untyped-def
     run.free_s[:] = run.ready_s[group]
 
 
-@numba.njit
+@compiled
 def _decode_s(run, own, layers, reduce, group, after):  # type: ignore[no-untyped-def]
     """A step of decodes alone, after so many others: all stages in turn."""
     decoding = float(run.decoding[group])
@@ -342,7 +345,7 @@ def _decode_s(run, own, layers, reduce, group, after):  # type: ignore[no-untype
     return total_s
 
 
-@numba.njit
+@compiled
 def _step(run, own, layers, reduce, limits, at_s, requests, group):  # type: ignore[no-untyped-def]
     """One step of a micro-batch: its decodes and as much of its prompts as there is room for."""
     decoding = run.decoding[group]
@@ -381,7 +384,7 @@ def _step(run, own, layers, reduce, limits, at_s, requests, group):  # type: ign
         begun = following
 
 
-@numba.njit
+@compiled
 def _end(run, limits, at_s, requests, group):  # type: ignore[no-untyped-def]
     """Release those whose last token the step made."""
     place = run.steps[group] % run.ending.shape[1]
@@ -395,7 +398,7 @@ def _end(run, limits, at_s, requests, group):  # type: ignore[no-untyped-def]
         request = following
 
 
-@numba.njit
+@compiled
 def _begin(run, limits, at_s, requests, group, request):  # type: ignore[no-untyped-def]
     """A prompt is computed: its first token is there."""
     run.first_s[request] = run.ready_s[group]
@@ -410,7 +413,7 @@ def _begin(run, limits, at_s, requests, group, request):  # type: ignore[no-unty
     run.ending[group, place] = request
 
 
-@numba.njit
+@compiled
 def _release(run, limits, at_s, requests, group, request):  # type: ignore[no-untyped-def]
     """An answer is whole: its slot and its KV are free, and a client sends its next request."""
     run.last_s[request] = run.ready_s[group]

@@ -132,8 +132,6 @@ class PredictionDocument(Document):
     error_band: float = Field(description="relative half-width: 0.3 is within 30 %")
     source: Source
     devices: int
-    replicas: int = 1
-    simulated: tuple[str, ...] = Field(default=(), description="the latencies that a simulation gave")
 
 
 class CandidateDocument(Document):
@@ -141,7 +139,6 @@ class CandidateDocument(Document):
 
     topology: TopologyDocument
     batching: Batching | None = Field(default=None, description="how far it fills its steps; null: as now")
-    replicas: tuple[TopologyDocument, ...] = ()
     prediction: PredictionDocument
     reason: str
 
@@ -153,7 +150,9 @@ class MarginDocument(Document):
     predicted: Finite
     bound: float
     unit: str
-    margin: Finite
+    margin: Finite = Field(description="of worst")
+    worst: Finite = Field(default=None, description="the end of the prediction's error band that has to hold")
+    is_knife_edge: bool = Field(default=False, description="the prediction holds the bound, but not with headroom")
 
 
 class SimulatedDocument(Document):
@@ -227,7 +226,6 @@ class PlanDocument(Document):
     target: TopologyDocument
     batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: as now")
     now_batching: Batching | None = Field(default=None, description="how what runs fills its steps; null: not known")
-    replicas: tuple[TopologyDocument, ...] = Field(default=(), description="further pipelines beside the target")
     prediction: PredictionDocument
     now_prediction: PredictionDocument | None
     runner_up: CandidateDocument | None

@@ -117,10 +117,8 @@ class SegmentDocument(Document):
     goals: tuple[GoalDocument, ...]
     load: LoadDocument = Field(description="declared for its windows: of several the busiest")
     topology: Topology | None = Field(description="null: what ran before goes on, for nothing holds the goals")
-    replicas: tuple[Topology, ...] = ()
     prediction: PredictionDocument | None = None
     margins: tuple[MarginDocument, ...] = ()
-    predicted_by: Literal["simulation", "closed_forms"]
     switch: SwitchDocument | None = Field(description="into it, in seconds; null: nothing changes")
     switch_begins: datetime | None = Field(
         default=None, description="before the segment where its target holds what is promised until then, too"

@@ -272,7 +272,7 @@ class PromiseController:
     def _state(
         self, segment: Segment, missed: Sequence[ActiveGoal], seen: LoopInput
     ) -> tuple[ControlState, list[PlannedSegment], PlannedSegment | None]:
-        outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine, closely=2)
+        outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine)
         here = outlooks[0]
         after = outlooks[1] if len(outlooks) > 1 else None
         served = [goal for goal in missed if not saves(goal.goal)]

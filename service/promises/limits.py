@@ -9,7 +9,7 @@ from intent.windows import in_words
 from runtime.models import BYTES_PER_VALUE, Topology
 from selector import explain
 from selector.models import Candidate, Margin, Plan, Prediction, SearchInput
-from selector.objectives import EVALUATED, concerns, holds, margin_of, precisions_for, sort_goals
+from selector.objectives import EVALUATED, concerns, margin_of, precisions_for, sort_goals
 from selector.space import weights_of
 from service.documents.plans import PlanDocument
 from service.models import is_about
@@ -90,7 +90,7 @@ def held_against(
 
 def breaches(plan: Plan, problem: SearchInput, promised: Sequence[ActiveGoal]) -> list[Breach]:
     """What a plan's target breaks, under the load that the plan is for; ``problem`` has that load."""
-    if plan.target == plan.now and not plan.replicas:
+    if plan.target == plan.now:
         return []
     found = list[Breach]()
     problem = replace(problem, now=plan.now)
@@ -135,8 +135,8 @@ def _broken(goal: Goal, topology: Topology, prediction: Prediction | None, probl
             return f"{does} the device {explain.listed([str(device) for device in taken])}" if taken else ""
         case Objective() | Config() if prediction and goal in sort_goals([goal], problem).bounds:
             found = Candidate(topology, prediction, "")
-            if not holds(goal, found, problem.workload):
-                return explain.misses(margin_of(goal, found, problem.workload, explain.goal_words(goal)))
+            margin = margin_of(goal, found, problem.workload, explain.goal_words(goal))
+            return explain.misses(margin) if margin.margin < 0 else ""
     return ""
 
 

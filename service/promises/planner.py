@@ -23,9 +23,8 @@ from selector.models import (
     Workload,
 )
 from selector.objectives import absolute
-from selector.planning import planned, planned_within
+from selector.planning import planned_within
 from selector.prediction import candidate
-from selector.search import select
 from selector.switching import switch
 from service.deployment import Deployment
 from service.models import ServedModel, is_about
@@ -51,8 +50,6 @@ class PlannedSegment:
     segment: Segment
     workload: Workload
     answer: Plan | Infeasible
-    is_simulated: bool
-    """The target was held against the simulator; else closed forms alone were."""
     is_early: bool = False
     """The target holds what is promised before this segment, too, so that the switch to it need not wait for its beginning."""
     share: float = 1.0
@@ -66,7 +63,7 @@ class PlannedSegment:
     @property
     def changes(self) -> bool:
         """Whether a switch leads into it."""
-        return self.plan is not None and (self.plan.target != self.plan.now or bool(self.plan.replicas))
+        return self.plan is not None and (self.plan.target != self.plan.now)
 
     @property
     def target(self) -> str | None:
@@ -114,7 +111,7 @@ class Plans(Protocol):
     """Who plans; see ``Planner``."""
 
     def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None
     ) -> list[PlannedSegment]:
         """What is to serve each segment."""
 
@@ -125,7 +122,6 @@ class Plans(Protocol):
         engine: Capabilities | None,
         *,
         workload: Workload | None = None,
-        closely: bool = True,
     ) -> PlannedSegment:
         """What is to serve one of them."""
 
@@ -163,12 +159,12 @@ class Planner:
         self._predicted: dict[tuple[object, ...], Prediction | None] = {}
 
     def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
+        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None
     ) -> list[PlannedSegment]:
-        """What is to serve each segment, from what runs ``now``; the first ``closely`` ones are simulated."""
+        """What is to serve each segment, from what runs ``now``."""
         found = list[PlannedSegment]()
         for number, segment in enumerate(segments):
-            outlook = self.outlook(segment, now, engine, closely=number < closely)
+            outlook = self.outlook(segment, now, engine)
             if number and outlook.changes and self._is_early(segments[number - 1], outlook, engine):
                 outlook = replace(self._reached(outlook, found[-1].workload, engine), is_early=True)
             found.append(outlook)
@@ -182,12 +178,11 @@ class Planner:
         engine: Capabilities | None,
         *,
         workload: Workload | None = None,
-        closely: bool = True,
     ) -> PlannedSegment:
         """What is to serve a segment from what runs ``now``, under its declared load or the one that is given."""
         load = workload or self.workload(segment)
-        answer = self._planned(segment, load, now, engine, closely=closely)
-        outlook = PlannedSegment(segment, load, answer, closely)
+        answer = self._planned(segment, load, now, engine)
+        outlook = PlannedSegment(segment, load, answer)
         change = outlook.plan.switch if outlook.plan else None
         is_known = change is not None and math.isfinite(change.stop_s)  # no stop is known of what is overloaded
         return outlook if is_known else self._reached(outlook, _calm(load), engine)
@@ -195,23 +190,22 @@ class Planner:
     def best_effort(
         self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
     ) -> PlannedSegment:
-        """Where nothing holds a load: what holds the largest share of it, then has the most throughput.
-
-        Closed forms alone.
+        """Where nothing holds a load: what holds the largest share of it, as far as was simulated.
 
         Where goals hold at no load at all the latencies are left out, and the share is that of the throughput.
         """
-        share = _largest(
-            lambda share: bool(self.outlook(segment, now, engine, workload=_part(load, share), closely=False).plan)
-        )
-        kept = segment.promised if share else tuple(goal for goal in segment.promised if not _is_latency(goal.goal))
+        answer = self.outlook(segment, now, engine, workload=load).answer
+        share = answer.share if isinstance(answer, Infeasible) else 1.0
+        if share:
+            found = self.outlook(segment, now, engine, workload=_part(load, share))
+            if found.plan:
+                return replace(found, segment=segment, workload=load, share=share)
+        kept = tuple(goal for goal in segment.promised if not _is_latency(goal.goal))
         most = ActiveGoal("", Objective("throughput_tok", "maximize", evidence="best effort"), segment.begins)
         fastest = replace(segment, promised=(*kept, most))
-        part = _part(load, share or LEAST_SHARE)
-        found = self.outlook(fastest, now, engine, workload=part, closely=False)
-        if not share and found.plan:
-            share = _served(found.plan.prediction, load)
-        return replace(found, segment=segment, workload=load, share=share)
+        found = self.outlook(fastest, now, engine, workload=_part(load, LEAST_SHARE))
+        served = _served(found.plan.prediction, load) if found.plan else 0.0
+        return replace(found, segment=segment, workload=load, share=served)
 
     def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
         """The share of a load that a topology is predicted to serve within its latencies.
@@ -291,7 +285,7 @@ class Planner:
         """Whether a target serves well before its segment begins, though it may take too much until then."""
         target = outlook.plan.target if outlook.plan else None
         served = tuple(goal for goal in before.promised if not saves(goal.goal))
-        stays = self.outlook(replace(before, promised=served), target, engine, closely=False).plan
+        stays = self.outlook(replace(before, promised=served), target, engine).plan
         return stays is not None and stays.target == target
 
     def _planned(
@@ -300,24 +294,17 @@ class Planner:
         workload: Workload,
         now: Topology | None,
         engine: Capabilities | None,
-        *,
-        closely: bool,
     ) -> Plan | Infeasible:
         goals = tuple(goal for goal in segment.goals if is_about(goal, self._model.name))
-        key = (goals, segment.windows, workload, now, engine and engine.out)
-        if closest := self._known.get((*key, True)):
-            return closest
-        if known := self._known.get((*key, closely)):
+        key = (goals, segment.windows, workload, now, engine)
+        if known := self._known.get(key):
             return known
         problem = self._problem(workload, now, engine)
-        search = planned if closely else select
         ticket = PlanRef("", "", 0, called(segment))
-        found = self._search(goals, problem, dict(self._profiles), ticket, search)
+        found = self._search(goals, problem, dict(self._profiles), ticket)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
-        self._known[*key, closely] = (
-            found  # others plan in threads of their own: what is returned is not looked up again
-        )
+        self._known[key] = found  # others plan in threads of their own: what is returned is not looked up again
         return found
 
 
