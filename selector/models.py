@@ -296,6 +296,8 @@ class Prediction:
     """Relative half-width: 0.3 means that the truth is expected within 30 %."""
     source: Source
     devices: int
+    peak: int = 0
+    """Sequences that ran at once in the simulation, at most: with room for more nothing would be otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from selector.objectives import UNSAID, Bound
 from selector.space import why_never, why_no_stage
 from selector.trial import Trial
 
-_LOOKED = 8
+_LOOKED = 5
 """Topologies that are simulated for what is best at one goal."""
 
 
@@ -29,6 +29,7 @@ class Refusal:
         bounds = self.trial.ranking.demands.bounds
         for bound in bounds:
             self._look_for(bound)
+        self.trial.tune(self.trial.candidates, bounds)
         found = self.trial.candidates
         if not found:
             return Infeasible(self._nothing_runs(), None)
@@ -52,7 +53,6 @@ class Refusal:
             shown = topologies[-_LOOKED:] if aim and aim.metric not in {"cost", "gpu_count"} else topologies[:_LOOKED]
             found = [judged for topology in shown if (judged := self.trial.judge(topology))]
             self.trial.tune(found, held, aim)
-            self.trial.tune(found, bounds)
 
     def _nearest(self, found: Sequence[Candidate]) -> Candidate:
         ranking = self.trial.ranking
@@ -83,7 +83,8 @@ class Refusal:
         if alone := [bound for bound in bounds if not self._any_holds((bound,))]:
             return tuple(map(self._unreachable, alone))
         pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not self._any_holds(pair)]
-        groups = pairs or [bounds]
+        said = [pair for pair in pairs if not UNSAID.intersection(bound.evidence for bound in pair)]
+        groups = said or pairs or [bounds]
         return tuple(
             f"{explain.listed([explain.goal_words(bound) for bound in group])} exclude each other: "
             "each can be held alone, nothing that was simulated holds them together"
@@ -144,15 +145,13 @@ class Refusal:
         return 0.0, ()
 
     def _within(self, counted: Sequence[Bound], timed: Sequence[Bound]) -> list[Candidate]:
-        """What comes nearest of what costs no more than may be spent."""
+        """What serves most of what costs no more than may be spent."""
         most = Objective("throughput_tok", "maximize", evidence="what may be spent buys")
-        found = [
-            judged
-            for topology in self.finder.shortlist(counted, most)[-_LOOKED:]
-            if (judged := self.trial.judge(topology))
-        ]
-        held = [one for one in (*found, *self.trial.candidates) if not self.trial.ranking.missed(counted, one)]
-        return sorted(held, key=lambda one: self.trial.ranking.shortfall(one, timed))[:1]
+        for topology in self.finder.shortlist(counted, most)[-_LOOKED:]:
+            self.trial.judge(topology)
+        held = [one for one in self.trial.candidates if not self.trial.ranking.missed(counted, one)]
+        quickest = sorted(held, key=lambda one: -one.prediction.throughput_tok_s)[:_LOOKED]
+        return sorted(quickest, key=lambda one: -self.trial.share(one, timed))[:1]
 
     def _money(self, counted: Sequence[Bound]) -> str:
         costs = [bound for bound in counted if isinstance(bound, Objective) and bound.metric == "cost"]

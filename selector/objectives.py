@@ -204,11 +204,15 @@ class Trade(Generic[Choice]):
 FULL = ("fp32", "bf16", "fp16")
 """What ``full`` precision means: nothing is quantised."""
 
-WORKLOAD_RATE = "the workload's rate"
+WORKLOAD_RATE = "usual headroom"
 """Evidence of a goal that nobody said: to keep up, with headroom."""
 USUAL = "usual where nobody says it"
 """Evidence of another: that answers are read as they come."""
-UNSAID = frozenset({WORKLOAD_RATE, USUAL})
+FEWER = "fewer devices are busier"
+"""Evidence of a third, beside a goal for busy devices: they do not become busy by being slow."""
+UNSAID = frozenset({WORKLOAD_RATE, USUAL, FEWER})
+_OF_THE_LOAD = LATENCIES | {"cost", "gpu_count"}
+"""What says nothing of a topology that does not keep up: no latency is held then, and any cost."""
 
 TENANT = "tenant:"
 """What a placement's workload begins with where that is a tenant."""
@@ -266,8 +270,11 @@ def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
     usual_tpot_s = problem.limits.usual_tpot_s
     if latencies == {"ttft"} and usual_tpot_s is not None:
         soft.append(Objective("tpot", "<=", evidence=USUAL, stat="mean", value=usual_tpot_s, unit="s"))
+    if problem.now and any(map(_wants_use, hard)):
+        hard.append(Objective("gpu_count", "<=", evidence=FEWER, value=len(problem.now.devices), unit="gpus"))
     if not _bounds_use(readable, problem):
-        (hard if latencies else soft).append(_keep_up(problem))
+        needs = any(isinstance(goal, Objective) and goal.metric in _OF_THE_LOAD and not goal.soft for goal in readable)
+        (hard if needs else soft).append(_keep_up(problem))
     optimised = [_priced(goal, problem) for goal in readable if isinstance(goal, Bound) and goal not in bounds]
     weighed_up = None if optimised else balance(mine, hard)
     if weighed_up is None:
@@ -314,6 +321,10 @@ def _weighed(goal: Goal, mine: Sequence[Goal], model: str) -> bool:
 def _keep_up(problem: SearchInput) -> Objective:
     most = problem.limits.max_utilisation
     return Objective("gpu_util", "<=", evidence=WORKLOAD_RATE, value=most, unit="ratio")
+
+
+def _wants_use(goal: Goal) -> bool:
+    return isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.op == ">="
 
 
 def _bounds_use(goals: Sequence[Goal], problem: SearchInput) -> bool:

@@ -104,6 +104,7 @@ def _prediction(
         gpu_util=min(1.0, max(workload.rate_rps, IDLE_RPS) / outcome.sustained_rps),
         usd_per_hour=sum(problem.cluster.gpu(device).usd_per_hour for device in topology.devices),
         batch=outcome.batch,
+        peak=outcome.peak,
         quality_loss=_quality_loss(topology, problem.limits.quality_loss),
         error_band=error_band,
         source=source,

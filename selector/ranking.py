@@ -47,7 +47,14 @@ class Ranking:
         if self.demands.balance:
             pool = _fewest(pool, self.weighed_up)
         pool = _fewest(pool, self.cost)
-        return min(pool, key=self._order)
+        best = min(pool, key=self._order)
+        usual = [one for one in pool if one.topology == best.topology and self._is_usual(one)]
+        return usual[0] if usual else best
+
+    def _is_usual(self, one: Candidate) -> bool:
+        """Whether its steps are filled as nobody asked for otherwise."""
+        runs = one.topology == self.problem.now
+        return one.batching == ((self.problem.running if runs else None) or self.problem.batching)
 
     def why_loses(self, loser: Candidate, winner: Candidate) -> str:
         """The first difference, as the rest of a sentence that begins with "it"."""
@@ -108,11 +115,10 @@ class Ranking:
         said = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
         read = sum(math.log(max(1e-9, min(1e9, self.reading(goal, one)))) for goal in said)
         runs = one.topology == self.problem.now
-        alike = 0 if runs and one.batching == (self.problem.running or self.problem.batching) else 1
         moved = sum(bytes_to_move(self.problem.now, one.topology, self.problem.model).values())
         return (
+            0 if runs else 1,
             *(self._signed(goal, one) for goal in self.demands.optimised),
-            *((0 if runs else 1, alike) if not self.demands.optimise else ()),
             float(f"{read:.4g}") if said else min(1e9, float(f"{one.prediction.ttft_s['p95']:.4g}")),
             -one.prediction.throughput_tok_s,
             moved,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from intent.models import Objective
 from runtime.capabilities import Batching
 from runtime.errors import TopologyError
 from runtime.models import Topology
@@ -18,7 +19,7 @@ SEQUENCES = (8, 16, 32, 64, 128, 256, 512)
 """Sequences at once that are tried."""
 MOST = 24
 """Topologies of one shortlist that are simulated."""
-TUNED = 3
+TUNED = 2
 """Of them, those whose steps are tuned."""
 _NEAR = 0.7
 """A sum of relative misses up to which tuning may help: about twice of one bound."""
@@ -75,9 +76,15 @@ class Trial:
     ) -> list[Candidate]:
         """The nearest to some bounds, or the best at an objective, with steps that suit them better."""
 
+        felt = [
+            bound
+            for bound in bounds
+            if not (isinstance(bound, Objective) and bound.op == ">=" and bound.metric == "gpu_util")
+        ]
+
         def worth(one: Candidate) -> tuple[float, ...]:
             aim = self.ranking.reading(objective, one) if objective else 0.0
-            return (self.ranking.shortfall(one, bounds), -aim if objective and objective.op == "maximize" else aim)
+            return (self.ranking.shortfall(one, felt), -aim if objective and objective.op == "maximize" else aim)
 
         near = [one for one in sorted(found, key=worth) if objective or 0 < worth(one)[0] <= _NEAR]
         distinct = {one.topology: one for one in reversed(near)}
@@ -90,12 +97,13 @@ class Trial:
         best = start
         sweeps: list[tuple[str, tuple[int, ...], int]] = [
             ("max_step_tokens", STEP_TOKENS, most.max_step_tokens),
-            ("max_sequences", SEQUENCES, min(most.max_sequences, start.prediction.batch)),
+            ("max_sequences", SEQUENCES, most.max_sequences),
         ]
         for name, values, limit in sweeps:
             here: int = getattr(best.batching, name)
-            below = [value for value in values[::-1] if value < min(here, limit + 1)]
-            above = [value for value in (*values, limit) if here < value <= limit]
+            felt = here if name == "max_step_tokens" else min(here, best.prediction.peak)
+            below = [value for value in values[::-1] if value < felt]
+            above = [value for value in (*values, limit) if here < value <= limit and felt == here]
             for direction in (below, above):
                 for value in direction:
                     tried = self._with(best, name, value)

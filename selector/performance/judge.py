@@ -20,17 +20,18 @@ Reading = dict[str, float]
 """``mean`` and percentiles, in seconds."""
 
 MOST_REQUESTS = 3000
-LEAST_REQUESTS = 500
+LEAST_REQUESTS = 400
 """Of one simulation; the first tenth, which meet an empty server, do not count."""
-STEPS = 80_000
+STEPS = 50_000
 """Of a stage, that one simulation is meant to compute: it has so many fewer requests where each needs more."""
-MOST_STEPS = 400_000
+MOST_STEPS = 200_000
 """Of a stage, after which a simulation ends whatever is left."""
 IDLE_RPS = 1e-9
 """What no requests at all are taken for."""
 _SEED = 0
 _TURNS = 24
-"""How often a backlog fills every place, to see what a server sustains."""
+_LEAST_TURNS = 8
+"""How often a backlog fills every place, to see what a server sustains; less often where each turn needs more steps."""
 _WARM = 0.2
 _COLD = 0.85
 """Shares of a backlog's answers between which the rate is taken: before, all prompts come at once; after, places stay empty."""
@@ -49,6 +50,8 @@ class Outcome:
     """That were counted."""
     batch: int
     """Sequences of the mean length that run at once, at most."""
+    peak: int
+    """Sequences that did."""
 
     @property
     def waits_grow(self) -> bool:
@@ -74,7 +77,7 @@ def judged(server: ServerModel, workload: Workload, most_tokens: int) -> Outcome
 def _judged(server: ServerModel, workload: Workload, most_tokens: int) -> Outcome:
     sustained = sustained_rps(server, workload, most_tokens)
     if workload.rate_rps >= sustained:
-        return Outcome(_endless(), _endless(), _endless(), sustained, 0, batch_of(server, workload))
+        return Outcome(_endless(), _endless(), _endless(), sustained, 0, batch_of(server, workload), server.slots)
     number = _requests(server, workload)
     served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS)
     return _outcome(served, sustained, batch_of(server, workload))
@@ -102,7 +105,8 @@ def _sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) ->
     places = batch_of(server, workload)
     if places < 1:
         return 0.0
-    number = int(min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, _TURNS * places)))
+    turns = max(_LEAST_TURNS, _TURNS // len(server.stages))
+    number = int(min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, turns * places)))
     drawn = arrivals(workload, number, most_tokens)
     backlog = replace(drawn, at_s=np.zeros(number))
     return _rate(simulate(server, backlog, MOST_STEPS))
@@ -179,6 +183,7 @@ def _outcome(served: Served, sustained: float, batch: int) -> Outcome:
         sustained_rps=sustained,
         requests=int(there.sum()),
         batch=batch,
+        peak=served.peak,
     )
 
 

@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 log = logging.getLogger(__name__)
 
 
-compiled: Callable[[Function], Function] = numba.njit
+compiled: Callable[[Function], Function] = numba.njit(inline="always")  # calls would copy a run each time
 
 
 def kept(function: Function) -> Function:
@@ -88,7 +88,7 @@ class ServerModel:
         """The stages as ``step_s`` reads them: figures of each, of its layers, and the points of its all-reduce."""
         kinds = max(len(stage.layers) for stage in self.stages)
         points = max(2, *(len(stage.allreduce) for stage in self.stages))
-        own = np.zeros((len(self.stages), 6))
+        own = np.zeros((len(self.stages), 7))
         layers = np.zeros((len(self.stages), kinds, 9))
         reduce = np.zeros((len(self.stages), points, 2))
         for place, stage in enumerate(self.stages):
@@ -99,6 +99,7 @@ class ServerModel:
                 stage.hidden_bytes,
                 len(stage.allreduce),
                 self.share,
+                self.stages.index(stage),  # the first that is alike
             )
             for number, (count, layer) in enumerate(stage.layers):
                 layers[place, number] = (count, *astuple(layer))
@@ -119,6 +120,8 @@ class Served:
     """It is longer than all the KV."""
     computed: int
     """Steps of a stage."""
+    peak: int
+    """Sequences that ran at once, at most."""
 
     @property
     def done(self) -> int:
@@ -152,11 +155,9 @@ def simulate(server: ServerModel, arrivals: Arrivals, most_steps: float = math.i
         at_s = np.where(np.arange(len(at_s)) < clients, 0.0, np.inf)
     limits = np.array([server.slots, server.kv_tokens, server.chunk_tokens, clients], dtype=np.int64)
     requests = np.stack([arrivals.inputs, arrivals.outputs, arrivals.cached])
-    first_s, last_s, computed = _serve(
-        *server.figures, limits, at_s, requests, float(most_steps)
-    )
+    first_s, last_s, computed, peak = _serve(*server.figures, limits, at_s, requests, float(most_steps))
     never = arrivals.inputs + arrivals.outputs > server.kv_tokens
-    return Served(at_s, first_s, last_s, arrivals.outputs, never, int(computed))
+    return Served(at_s, first_s, last_s, arrivals.outputs, never, int(computed), int(peak))
 
 
 @compiled
@@ -216,11 +217,13 @@ class _Run(NamedTuple):
     """By request: tokens of its prompt that are computed."""
     free_s: Values
     """By stage."""
+    took_s: Values
+    """By stage: its last step."""
     first_s: Values
     last_s: Values
     """By request, as the one before."""
     counts: Whole
-    """Next to arrive, next to be admitted, running, KV tokens reserved, steps computed, next of a client."""
+    """Next to arrive, next to be admitted, running, KV tokens reserved, steps computed, next of a client, most that ran."""
 
 
 _COMES = 0
@@ -229,6 +232,7 @@ _RUNNING = 2
 _RESERVED = 3
 _COMPUTED = 4
 _CLIENT = 5
+_PEAK = 6
 _LEAP = 3
 """From so many steps on it is quicker to take them together than one by one."""
 
@@ -249,9 +253,10 @@ def _serve(own, layers, reduce, limits, at_s, requests, most_steps):  # type: ig
         np.full(number, NOBODY),
         requests[2].copy(),
         np.zeros(stages),
+        np.zeros(stages),
         np.full(number, np.nan),
         np.full(number, np.nan),
-        np.zeros(6, np.int64),
+        np.zeros(7, np.int64),
     )
     run.counts[_CLIENT] = limits[3]
     while run.counts[_COMPUTED] < most_steps:
@@ -273,7 +278,7 @@ def _serve(own, layers, reduce, limits, at_s, requests, most_steps):  # type: ig
             _admit(run, limits, at_s, requests, comes_s)
         else:
             break
-    return run.first_s, run.last_s, run.counts[_COMPUTED]
+    return run.first_s, run.last_s, run.counts[_COMPUTED], run.counts[_PEAK]
 
 
 @compiled
@@ -302,6 +307,7 @@ def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
         run.behind[request] = NOBODY
         run.size[group] += 1
         count[_RUNNING] += 1
+        count[_PEAK] = max(count[_PEAK], count[_RUNNING])
         count[_RESERVED] += length
 
 
@@ -370,8 +376,11 @@ def _step(run, own, layers, reduce, limits, at_s, requests, group):  # type: ign
             answering += 1
     end_s = run.ready_s[group]
     for stage in range(own.shape[0]):
-        took_s = step_s(own[stage], layers[stage], reduce[stage], tokens, attended, kv, float(decoding + answering))
-        end_s = max(end_s, run.free_s[stage]) + took_s
+        like = int(own[stage, 6])
+        if like == stage:
+            rows = float(decoding + answering)
+            run.took_s[stage] = step_s(own[stage], layers[stage], reduce[stage], tokens, attended, kv, rows)
+        end_s = max(end_s, run.free_s[stage]) + run.took_s[like]
         run.free_s[stage] = end_s
     run.counts[_COMPUTED] += own.shape[0]
     run.ready_s[group] = end_s
