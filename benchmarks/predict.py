@@ -12,7 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from typing import Any
 from benchmarks.provenance import provenance
 from benchmarks.published import Row, rows
 from intentctl.predict import Offered, case, predict
-from selector.models import shape
+from selector.models import ALIKE, Workload, shape
+from selector.performance.work import LONGEST
 
 Document = dict[str, Any]
 
@@ -78,9 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def compare(row: Row) -> list[Compared]:
     """The figures that a row has, beside what is predicted."""
-    one = case(row.topology, row.model)
+    bound = case(row.topology, row.model)
+    model = replace(bound.model, max_position_embeddings=LONGEST)  # some rows go beyond their model's context
+    one = replace(bound, model=model)
     offered = Offered(batch=row.batch) if row.load == "static" else Offered(rate_rps=OVERLOAD_RPS)
-    found = predict(one, (row.input_tokens, row.output_tokens), offered)
+    load = Workload(OVERLOAD_RPS, row.input_tokens, row.output_tokens, 1, ALIKE, ALIKE)
+    found = predict(one, load, offered)
     ttft, tpot = (found[key]["mean"] * 1e3 if found[key] else None for key in ("ttft_s", "tpot_s"))
     throughput = "saturation" if row.load == "saturated" else "throughput"
     figures = [

@@ -2,7 +2,6 @@
 
 import io
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +19,19 @@ from intentctl.arguments import (
 )
 from intentctl.console.command import console
 from intentctl.devices import devices
-from intentctl.options import Deployment, InSpiteOf, NoInput, Now, Output, PlanOptions, Timeout, Where, Yes
+from intentctl.options import (
+    Deployment,
+    EngineOptions,
+    InSpiteOf,
+    LoadOptions,
+    NoInput,
+    Now,
+    Output,
+    PlanOptions,
+    Timeout,
+    Where,
+    Yes,
+)
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
 from intentctl.visible import visible_lines
 
@@ -223,52 +234,42 @@ Printed = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """What a topology is asked to serve.
-
-    Requests that are all alike, and one of three ways in which they come.
-    """
-
-    input_tokens: Annotated[int, typer.Option("--input", help="Tokens of a prompt.", min=1)]
-    output_tokens: Annotated[int, typer.Option("--output", help="Tokens of an answer.", min=1)]
-    batch: Annotated[int | None, typer.Option("--batch", help="A static batch of so many.", min=1)] = None
-    rate: Annotated[float | None, typer.Option("--rate", help="Poisson arrivals per second.")] = None
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", help="Clients that each wait for their answer.", min=1)
-    ] = None
-
-    def __post_init__(self) -> None:
-        if sum(option is not None for option in (self.batch, self.rate, self.concurrency)) != 1:
-            raise typer.BadParameter("say one of --batch, --rate and --concurrency")
-
-
 @app.command()
 @spread
-def predict(topology: Topology, model: Model, load: LoadOptions, form: Printed = OutputFormat.TABLE) -> None:
+def predict(
+    topology: Topology, model: Model, load: LoadOptions, engine: EngineOptions, form: Printed = OutputFormat.TABLE
+) -> None:
     """Predict TTFT, TPOT, E2E and throughput of a topology; needs no service and no deployment file."""
     from intentctl import predict as predicting
     from intentctl import render
 
-    case = predicting.case(topology, model)
-    offered = predicting.Offered(load.batch, load.rate, load.concurrency)
-    document = predicting.predict(case, (load.input_tokens, load.output_tokens), offered)
-    render.emit(document, form, predicting.rows(document))
+    case = predicting.case(topology, model, engine.batching, engine.kv_bytes)
+    workload = load.workload
+    document = predicting.predict(case, workload, predicting.Offered(load.batch, load.rate, load.concurrency))
+    render.emit(document, form, predicting.rows(document, workload))
+    if not document["fits"]:
+        raise typer.Exit(Exit.REJECTED)
 
 
 @app.command()
+@spread
 def simulate(
     trace: Annotated[Path, typer.Option("--trace", help="Azure CSV, Mooncake JSON lines, or a plain CSV.")],
     topology: Topology,
     model: Model,
+    engine: EngineOptions,
+    prefix_hit: Annotated[
+        float | None,
+        typer.Option("--prefix-hit", help="Cached share of each prompt. [default: by hash_ids]", min=0, max=0.99),
+    ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Replay a trace against a topology in virtual time."""
     from intentctl import predict as predicting
     from intentctl import render
 
-    case = predicting.case(topology, model)
-    document = predicting.replay(case, trace)
+    case = predicting.case(topology, model, engine.batching, engine.kv_bytes)
+    document = predicting.replay(case, trace, prefix_hit)
     render.emit(document, output, predicting.rows(document))
 
 

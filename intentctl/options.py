@@ -8,8 +8,10 @@ import typer
 
 from intentctl.arguments import OutputFormat, hours_of
 from intentctl.credentials import ServerAddress
+from runtime.capabilities import USUAL_BATCHING, Batching
 
 if TYPE_CHECKING:
+    from selector.models import Spread, Workload
     from service.documents.plans import When
 
 Deployment = Annotated[
@@ -131,3 +133,77 @@ class InSpiteOf:
             "breaks_promise": self.break_promise,
         }
         return frozenset(code for code, is_said in fields.items() if is_said)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What a topology is asked to serve: how long requests are, and one of three ways in which they come."""
+
+    input_tokens: Annotated[str, typer.Option("--input", metavar="MEAN[:P95]", help="Tokens of a prompt.")]
+    output_tokens: Annotated[str, typer.Option("--output", metavar="MEAN[:P95]", help="Tokens of an answer.")]
+    batch: Annotated[int | None, typer.Option("--batch", help="A static batch of so many, all alike.", min=1)] = None
+    rate: Annotated[float | None, typer.Option("--rate", help="Arrivals per second.")] = None
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", help="Clients that each wait for their answer.", min=1)
+    ] = None
+    burstiness: Annotated[
+        float, typer.Option("--burstiness", help="How uneven times between arrivals are (CV); 1: Poisson.", min=0.01)
+    ] = 1.0
+    prefix_hit: Annotated[float, typer.Option("--prefix-hit", help="Cached share of prompts.", min=0, max=0.99)] = 0.0
+
+    def __post_init__(self) -> None:
+        if sum(option is not None for option in (self.batch, self.rate, self.concurrency)) != 1:
+            raise typer.BadParameter("say one of --batch, --rate and --concurrency")
+        if self.rate is None and self.burstiness != 1:
+            raise typer.BadParameter("--burstiness is that of arrivals: say it with --rate")
+        if self.batch and (":" in self.input_tokens + self.output_tokens or self.prefix_hit):
+            raise typer.BadParameter("requests of a static batch are all alike: leave out P95 and --prefix-hit")
+
+    @property
+    def workload(self) -> "Workload":
+        """The load; a mean alone has the spread of public chat."""
+        from selector.models import ALIKE, CHAT_INPUTS, CHAT_OUTPUTS, Workload
+
+        usual_inputs, usual_outputs = (ALIKE, ALIKE) if self.batch else (CHAT_INPUTS, CHAT_OUTPUTS)
+        input_tokens, inputs = _lengths("--input", self.input_tokens, usual_inputs)
+        output_tokens, outputs = _lengths("--output", self.output_tokens, usual_outputs)
+        rate_rps = 1.0 if self.rate is None else self.rate
+        return Workload(rate_rps, input_tokens, output_tokens, 1, inputs, outputs, self.burstiness, self.prefix_hit)
+
+
+def _lengths(option: str, text: str, usual: "Spread") -> "tuple[int, Spread]":
+    """Mean and spread of ``800`` or ``800:2400``."""
+    from selector.models import MOST_P95, Spread
+
+    mean, _, p95 = text.partition(":")
+    if not mean.isdecimal() or not int(mean) or not (p95.isdecimal() or text == mean):
+        raise typer.BadParameter(f"{option} {text}: write tokens, 1 or more, as 800 or with their P95 as 800:2400")
+    by_mean = int(p95) / int(mean) if p95 else usual.p95_by_mean
+    if not 1 <= by_mean <= MOST_P95:
+        raise typer.BadParameter(f"{option} {text}: a P95 is the mean or more, and at most {MOST_P95} times as much")
+    return int(mean), Spread(by_mean, source=option) if p95 else usual
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine is set."""
+
+    max_sequences: Annotated[int, typer.Option("--max-sequences", help="Sequences that run at once.", min=1)] = (
+        USUAL_BATCHING.max_sequences
+    )
+    max_step_tokens: Annotated[
+        int, typer.Option("--max-step-tokens", help="Tokens of one step, decodes included.", min=16)
+    ] = USUAL_BATCHING.max_step_tokens
+    kv_gb: Annotated[
+        float | None, typer.Option("--kv-gb", help="KV cache of each device. [default: what memory leaves]", min=0)
+    ] = None
+
+    @property
+    def batching(self) -> Batching:
+        """How far steps are filled."""
+        return Batching(self.max_sequences, self.max_step_tokens)
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """Of each device; None: what memory leaves."""
+        return None if self.kv_gb is None else round(self.kv_gb * 1e9)

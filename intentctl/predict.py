@@ -1,27 +1,27 @@
-"""What a topology will do, without a deployment file.
-
-``predict`` in closed form, ``simulate`` by replaying a trace.
-"""
+"""What a topology will do, without a deployment file: under a load, or replaying a trace."""
 
 import json
+import math
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from selector.performance.latency import reading_of
+import numpy as np
 
-from intentctl.render import Document, Row, seconds
+from intentctl.render import Document, Row, requests, seconds
 from intentctl.status import failure
+from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.errors import TopologyError, UnsupportedModelError
-from runtime.footprint import HEADROOM
+from runtime.footprint import HEADROOM, blocks
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
-from selector.models import Profile, SelectorError, shape
-from selector.performance.load import LoadFigures, closed_loop, open_loop, static_batch
-from selector.performance.simulator import ServerModel, simulate
-from selector.performance.traces import Trace, read_trace
-from selector.performance.work import Lengths
+from selector.models import Profile, SelectorError, Workload, shape
+from selector.performance.judge import closed, judged, reading_of
+from selector.performance.load import static_batch
+from selector.performance.simulator import Arrivals, ServerModel, simulate
+from selector.performance.traces import read_trace
+from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import confidence, server_of
 from selector.profiles import load
 
@@ -31,6 +31,7 @@ NODE_LINK = Link("node", 25e9, 10e-6)
 """Within a machine; what a profile says of its links goes before it."""
 USED = 0.95
 """Share of a device's memory that a serving engine gets; a deployment's own devices keep back ``HEADROOM``."""
+LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 MOST = 1024
 """Devices of a stage."""
 PRECISION = "bf16"
@@ -45,11 +46,16 @@ class Case:
     model: ModelSpec
     cluster: Cluster
     profiles: dict[str, Profile]
+    batching: Batching = USUAL_BATCHING
+    kv_bytes: int | None = None
+    """Of each device; None: what memory leaves."""
 
     @property
     def server(self) -> ServerModel:
         """The server it is."""
-        return server_of(self.topology, self.model, self.cluster, self.profiles)
+        server = server_of(self.topology, self.model, self.cluster, self.profiles, self.batching)
+        held = blocks(self.topology, self.model, self.cluster, BLOCK_TOKENS, kv_bytes=self.kv_bytes)
+        return replace(server, kv_tokens=held * BLOCK_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class Offered:
     concurrency: int | None = None
 
 
-def case(topology: str, model: str) -> Case:
+def case(topology: str, model: str, batching: Batching = USUAL_BATCHING, kv_bytes: int | None = None) -> Case:
     """Bind a topology in text form to devices made up for it.
 
     Raises:
@@ -75,7 +81,7 @@ def case(topology: str, model: str) -> Case:
         bound.check(cluster, spec)
     except (SelectorError, TopologyError, UnsupportedModelError) as error:
         raise failure("error", str(error)) from error
-    return Case(bound, spec, cluster, profiles)
+    return Case(bound, spec, cluster, profiles, batching, kv_bytes)
 
 
 def _model(name: str) -> ModelSpec:
@@ -122,89 +128,113 @@ def _cluster(topology: str, profiles: dict[str, Profile]) -> Cluster:
     return Cluster(tuple(nodes), NETWORK)
 
 
-def predict(case: Case, tokens: tuple[int, int], offered: Offered) -> Document:
-    """The SLIs of a load of requests that are all alike.
+def predict(case: Case, load: Workload, offered: Offered) -> Document:
+    """The SLIs of a load.
 
     Raises:
         CommandError: lengths or a load that are none.
     """
-    try:
-        server = case.server
-        lengths = Lengths.fixed(*tokens)
-        slis = _slis(server, lengths, offered)
-    except SelectorError as error:
-        raise failure("error", str(error)) from error
+    _refuse(case, load)
+    server = case.server
     source, band = confidence(case.topology, case.profiles)
-    needed = (offered.batch or 1) * lengths.total
     return {
         "topology": str(case.topology),
         "model": case.model.name,
-        "input_tokens": tokens[0],
-        "output_tokens": tokens[1],
+        **{key: value for key, value in asdict(load).items() if key not in {"rate_rps", "concurrency"}},
         **{key: value for key, value in asdict(offered).items() if value is not None},
-        **asdict(slis),
-        "fits": needed <= server.kv_tokens,
+        **_slis(server, load, offered, case.model.max_position_embeddings),
+        "fits": server.kv_tokens >= (offered.batch or 1) * (load.input_tokens + load.output_tokens),
         "kv_tokens": server.kv_tokens,
         "source": source,
         "error_band": band,
     }
 
 
-def _slis(server: ServerModel, lengths: Lengths, offered: Offered) -> LoadFigures:
+def _refuse(case: Case, load: Workload) -> None:
+    if not load.rate_rps > 0:
+        raise failure("error", f"a rate of {load.rate_rps:g} requests/s is no load; it has to be more than 0")
+    longest = load.input_tokens + load.output_tokens
+    if longest > case.model.max_position_embeddings:
+        holds = f"{case.model.name} holds {case.model.max_position_embeddings} of a request"
+        raise failure("error", f"{load.input_tokens} tokens in and {load.output_tokens} out: {holds}")
+
+
+def _slis(server: ServerModel, load: Workload, offered: Offered, most_tokens: int) -> Document:
+    """Latencies, output tokens per second, and whether more is asked than it serves."""
     if offered.batch is not None:
-        return static_batch(replace(server, share=1.0), offered.batch, lengths)
-    if offered.rate_rps is not None:
-        return open_loop(server, offered.rate_rps, lengths)
-    return closed_loop(server, offered.concurrency or 1, lengths)
+        alike = static_batch(replace(server, share=1.0), offered.batch, load.input_tokens, load.output_tokens)
+        means = {name: {"mean": value} for name, value in zip(LATENCIES, alike, strict=True)}
+        return {**means, "throughput_tok_s": offered.batch * load.output_tokens / alike[2], "saturated": False}
+    if offered.concurrency is not None:
+        outcome = closed(server, load, offered.concurrency, most_tokens)
+        rate_rps = outcome.sustained_rps
+        is_beyond = offered.concurrency > min(server.slots, server.kv_tokens / (load.input_tokens + load.output_tokens))
+    else:
+        outcome = judged(server, load, most_tokens)
+        rate_rps = min(load.rate_rps, outcome.sustained_rps)
+        is_beyond = load.rate_rps >= outcome.sustained_rps
+    readings = {name: getattr(outcome, name) for name in LATENCIES}
+    return {
+        **{name: reading if math.isfinite(reading["mean"]) else None for name, reading in readings.items()},
+        "throughput_tok_s": rate_rps * load.output_tokens,
+        "sustained_tok_s": outcome.sustained_rps * load.output_tokens,
+        "saturated": is_beyond,
+    }
 
 
-def replay(case: Case, file: Path) -> Document:
+def replay(case: Case, file: Path, prefix_hit: float | None = None) -> Document:
     """The SLIs of every request of a trace, served in virtual time.
 
     Raises:
-        CommandError: the trace cannot be read, or holds no request.
+        CommandError: the trace cannot be read, or holds no request that fits.
     """
     try:
-        trace: Trace = read_trace(file.read_text(encoding="utf-8", errors="replace"), file.name)
+        trace = read_trace(file.read_text(encoding="utf-8", errors="replace"), file.name)
     except OSError as error:
         raise failure("error", f"{file} cannot be read: {error}") from error
     except SelectorError as error:
         raise failure("error", str(error)) from error
-    results = simulate(case.server, trace.arrivals)
-    answered = [(arrival, found) for arrival, found in zip(trace.arrivals, results, strict=True) if found]
-    served = [found for _, found in answered]
-    if not served:
-        raise failure("error", f"{file}: not one of its {len(trace.arrivals)} requests fits into {case.topology}")
+    hit = trace.prefix_hit if prefix_hit is None else prefix_hit
+    arrivals = Arrivals.of(trace.arrivals)
+    found = simulate(
+        case.server, replace(arrivals, cached=np.minimum(arrivals.inputs - 1, (arrivals.inputs * hit).astype(int)))
+    )
+    is_served = ~found.never
+    if not is_served.any():
+        raise failure("infeasible", f"{file}: not one of its {len(arrivals)} requests fits into {case.topology}")
     source, band = confidence(case.topology, case.profiles)
     return {
         "topology": str(case.topology),
         "model": case.model.name,
         "trace": file.name,
-        "requests": len(trace.arrivals),
-        "too_long": len(trace.arrivals) - len(served),
+        "requests": len(arrivals),
+        "too_long": int(found.never.sum()),
         "bad_rows": trace.bad_rows,
         "first_bad_rows": list(trace.examples),
-        "offered_rps": len(trace.arrivals) / max(trace.arrivals[-1].at_s, 1e-9),
-        "ttft_s": reading_of([found.ttft_s for found in served]),
-        "tpot_s": reading_of([found.tpot_s for found in served if found.tpot_s]),
-        "e2e_s": reading_of([found.e2e_s for found in served]),
-        "throughput_tok_s": sum(arrival.output_tokens for arrival, _ in answered)
-        / max(arrival.at_s + found.e2e_s for arrival, found in answered),
+        "offered_rps": len(arrivals) / max(trace.arrivals[-1].at_s, 1e-9),
+        "prefix_hit": hit,
+        "ttft_s": reading_of(found.ttft_s[is_served]),
+        "tpot_s": reading_of(found.tpot_s[is_served & (found.outputs > 1)]),
+        "e2e_s": reading_of(found.e2e_s[is_served]),
+        "throughput_tok_s": float(found.outputs[is_served].sum() / found.last_s[is_served].max()),
         "source": source,
         "error_band": band,
     }
 
 
-def rows(document: Document) -> list[Row]:
-    """A prediction for people."""
+def rows(document: Document, load: Workload | None = None) -> list[Row]:
+    """A prediction for people; a trace has no load to tell of."""
     shown = [("topology", document["topology"]), ("model", document["model"])]
-    for key in ("ttft_s", "tpot_s", "e2e_s"):
+    if load:
+        shown.append(("requests", requests(load)))
+    for key in LATENCIES:
         reading = document[key]
         words = (
             ", ".join(f"{name} {seconds(value)}" for name, value in reading.items()) if reading else "no steady state"
         )
         shown.append((key.removesuffix("_s").upper(), words))
-    shown.append(("throughput", f"{document['throughput_tok_s']:.4g} output tokens/s"))
+    most = f", {document['sustained_tok_s']:.4g} at most" if "rate_rps" in document else ""
+    shown.append(("throughput", f"{document['throughput_tok_s']:.4g} output tokens/s{most}"))
     if document.get("saturated"):
         shown.append(("saturated", "the load is beyond what it can serve"))
     if document.get("fits") is False:

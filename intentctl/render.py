@@ -282,11 +282,15 @@ def _topology(topology: docs.TopologyDocument | None) -> str:
 
 
 def load(load: Workload) -> str:
-    """What is asked, and where the spread of its lengths comes from."""
+    """What is asked."""
+    return f"{load.rate_rps:.4g} requests/s, {load.concurrency} at once: {requests(load)}"
+
+
+def requests(load: Workload) -> str:
+    """What requests are like, and where the spread of their lengths comes from."""
     lengths = [("tokens in", load.input_tokens, load.inputs), ("out", load.output_tokens, load.outputs)]
     words = [f"{mean} {way} (P95 {mean * spread.p95_by_mean:.0f}, {spread.source})" for way, mean, spread in lengths]
-    arrivals = f"burstiness {load.burstiness:g}, prefix hit {load.prefix_hit:.0%}"
-    return f"{load.rate_rps:.4g} requests/s, {load.concurrency} at once: {', '.join(words)}; {arrivals}"
+    return f"{', '.join(words)}; burstiness {load.burstiness:g}, prefix hit {load.prefix_hit:.0%}"
 
 
 def prediction(prediction: docs.PredictionDocument) -> str:

@@ -15,14 +15,6 @@ from service.documents.plans import PlanRequest
 from tests.service.scripted import ScriptedService, write_deployment
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_requests() -> Iterator[None]:
-    """Plans are simulated with few requests: with as many as people's, they cost more than all that is tested here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("selector.prediction.REQUESTS", 200)
-        yield
-
-
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Exit code, stdout and stderr of a command line; one that fails never shows a traceback."""

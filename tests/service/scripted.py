@@ -4,14 +4,11 @@ Everything is the real thing but the engine: uvicorn, SQLite, router, coordinato
 """
 
 import asyncio
-import hashlib
 import json
-import math
 import pickle
 import tempfile
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from copy import copy
@@ -30,10 +27,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers
 from intent.models import DAYS, LlmSettings
 from runtime.errors import RuntimeFault
 from runtime.tokenizer import Tokenizer
-from selector import prediction
 from selector.models import CpuSamples
-from selector.performance import simulator
-from selector.performance.simulator import RequestArrival, ServerModel, SimulatedRequest
 from selector.profiles import fit_cpu
 from service import database
 from service.access.rights import Role
@@ -172,40 +166,11 @@ def character_tokenizer(template: str = PLAIN) -> Tokenizer:
     return Tokenizer(plain, eos_ids=(0,), chat_template=template)
 
 
-_simulate = simulator.simulate
-_inline = threading.local()
-_simulated = OrderedDict[bytes, list[SimulatedRequest | None]]()
-MOST_SIMULATED = 32
-"""Simulations that are kept, the last ones: a megabyte each."""
-
-
-def simulate_once(
-    server: ServerModel, arrivals: Sequence[RequestArrival], most_steps: float = math.inf
-) -> list[SimulatedRequest | None]:
-    """As the product simulates, but the same for inline work once: services of tests are alike, and it takes 0.1 s."""
-    if not getattr(_inline, "is_so", False):
-        return _simulate(server, arrivals, most_steps)
-    asked = hashlib.blake2b(pickle.dumps((server, arrivals, most_steps))).digest()
-    if (found := _simulated.get(asked)) is None:
-        found = _simulated[asked] = _simulate(server, arrivals, most_steps)
-        while len(_simulated) > MOST_SIMULATED:
-            _simulated.popitem(last=False)
-    return found
-
-
 class Inline(Apart):
     """Does the work where it is asked for: a process of its own would import all of it again."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        prediction.simulate = simulate_once
-
     def _done(self, work: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        _inline.is_so = True
-        try:
-            return pickle.loads(pickle.dumps(work))(*pickle.loads(pickle.dumps(arguments)))  # type: ignore[no-any-return]
-        finally:
-            _inline.is_so = False
+        return pickle.loads(pickle.dumps(work))(*pickle.loads(pickle.dumps(arguments)))  # type: ignore[no-any-return]
 
 
 class TickedLoop(ControlLoop):
