@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.provenance import provenance
 from benchmarks.published import Row, rows
-from intentctl.predict import Offered, case, predict
+from intentctl.predict import case, predict
 from selector.models import ALIKE, Workload, shape
 from selector.performance.work import LONGEST
 
@@ -82,9 +82,8 @@ def compare(row: Row) -> list[Compared]:
     bound = case(row.topology, row.model)
     model = replace(bound.model, max_position_embeddings=LONGEST)  # some rows go beyond their model's context
     one = replace(bound, model=model)
-    offered = Offered(batch=row.batch) if row.load == "static" else Offered(rate_rps=OVERLOAD_RPS)
     load = Workload(OVERLOAD_RPS, row.input_tokens, row.output_tokens, 1, ALIKE, ALIKE)
-    found = predict(one, load, offered)
+    found = predict(one, load, row.batch if row.load == "static" else None)
     ttft, tpot = (found[key]["mean"] * 1e3 if found[key] else None for key in ("ttft_s", "tpot_s"))
     throughput = "saturation" if row.load == "saturated" else "throughput"
     figures = [

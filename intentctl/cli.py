@@ -243,9 +243,9 @@ def predict(
     from intentctl import predict as predicting
     from intentctl import render
 
-    case = predicting.case(topology, model, engine.batching, engine.kv_bytes)
+    case = predicting.case(topology, model, engine.batching, engine.kv_gb)
     workload = load.workload
-    document = predicting.predict(case, workload, predicting.Offered(load.batch, load.rate, load.concurrency))
+    document = predicting.predict(case, workload, load.batch, load.concurrency)
     render.emit(document, form, predicting.rows(document, workload))
     if not document["fits"]:
         raise typer.Exit(Exit.REJECTED)
@@ -268,7 +268,7 @@ def simulate(
     from intentctl import predict as predicting
     from intentctl import render
 
-    case = predicting.case(topology, model, engine.batching, engine.kv_bytes)
+    case = predicting.case(topology, model, engine.batching, engine.kv_gb)
     document = predicting.replay(case, trace, prefix_hit)
     render.emit(document, output, predicting.rows(document))
 

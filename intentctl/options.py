@@ -202,8 +202,3 @@ class EngineOptions:
     def batching(self) -> Batching:
         """How far steps are filled."""
         return Batching(self.max_sequences, self.max_step_tokens)
-
-    @property
-    def kv_bytes(self) -> int | None:
-        """Of each device; None: what memory leaves."""
-        return None if self.kv_gb is None else round(self.kv_gb * 1e9)

@@ -1,7 +1,6 @@
 """What a topology will do, without a deployment file: under a load, or replaying a trace."""
 
 import json
-import math
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
@@ -47,27 +46,19 @@ class Case:
     cluster: Cluster
     profiles: dict[str, Profile]
     batching: Batching = USUAL_BATCHING
-    kv_bytes: int | None = None
+    kv_gb: float | None = None
     """Of each device; None: what memory leaves."""
 
     @property
     def server(self) -> ServerModel:
         """The server it is."""
         server = server_of(self.topology, self.model, self.cluster, self.profiles, self.batching)
-        held = blocks(self.topology, self.model, self.cluster, BLOCK_TOKENS, kv_bytes=self.kv_bytes)
+        kv_bytes = None if self.kv_gb is None else round(self.kv_gb * 1e9)
+        held = blocks(self.topology, self.model, self.cluster, BLOCK_TOKENS, kv_bytes=kv_bytes)
         return replace(server, kv_tokens=held * BLOCK_TOKENS)
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """The load of a prediction; one of the three is said."""
-
-    batch: int | None = None
-    rate_rps: float | None = None
-    concurrency: int | None = None
-
-
-def case(topology: str, model: str, batching: Batching = USUAL_BATCHING, kv_bytes: int | None = None) -> Case:
+def case(topology: str, model: str, batching: Batching = USUAL_BATCHING, kv_gb: float | None = None) -> Case:
     """Bind a topology in text form to devices made up for it.
 
     Raises:
@@ -81,7 +72,7 @@ def case(topology: str, model: str, batching: Batching = USUAL_BATCHING, kv_byte
         bound.check(cluster, spec)
     except (SelectorError, TopologyError, UnsupportedModelError) as error:
         raise failure("error", str(error)) from error
-    return Case(bound, spec, cluster, profiles, batching, kv_bytes)
+    return Case(bound, spec, cluster, profiles, batching, kv_gb)
 
 
 def _model(name: str) -> ModelSpec:
@@ -128,57 +119,55 @@ def _cluster(topology: str, profiles: dict[str, Profile]) -> Cluster:
     return Cluster(tuple(nodes), NETWORK)
 
 
-def predict(case: Case, load: Workload, offered: Offered) -> Document:
-    """The SLIs of a load.
+def predict(case: Case, load: Workload, batch: int | None = None, clients: int | None = None) -> Document:
+    """The SLIs of a load: a static batch, so many clients that each wait for their answer, or arrivals at its rate.
 
     Raises:
-        CommandError: lengths or a load that are none.
+        CommandError: a rate that is none, or lengths over the model's context.
     """
-    _refuse(case, load)
+    if not load.rate_rps > 0:
+        raise failure("error", f"a rate of {load.rate_rps:g} requests/s is no load; it has to be more than 0")
+    length = load.input_tokens + load.output_tokens
+    most_tokens = case.model.max_position_embeddings
+    if length > most_tokens:
+        what = f"{load.input_tokens} tokens in and {load.output_tokens} out: {case.model.name} holds {most_tokens}"
+        raise failure("error", f"{what} of a request")
     server = case.server
+    if batch is not None:
+        times_s = static_batch(replace(server, share=1.0), batch, load.input_tokens, load.output_tokens)
+        found: Document = {name: {"mean": time_s} for name, time_s in zip(LATENCIES, times_s, strict=True)}
+        found |= {"throughput_tok_s": batch * load.output_tokens / times_s[2], "saturated": False}
+    else:
+        found = _figures(server, load, clients, most_tokens)
     source, band = confidence(case.topology, case.profiles)
     return {
         "topology": str(case.topology),
         "model": case.model.name,
         **{key: value for key, value in asdict(load).items() if key not in {"rate_rps", "concurrency"}},
-        **{key: value for key, value in asdict(offered).items() if value is not None},
-        **_slis(server, load, offered, case.model.max_position_embeddings),
-        "fits": server.kv_tokens >= (offered.batch or 1) * (load.input_tokens + load.output_tokens),
+        **{key: value for key, value in (("batch", batch), ("concurrency", clients)) if value is not None},
+        **found,
+        "fits": server.kv_tokens >= (batch or 1) * length,
         "kv_tokens": server.kv_tokens,
         "source": source,
         "error_band": band,
     }
 
 
-def _refuse(case: Case, load: Workload) -> None:
-    if not load.rate_rps > 0:
-        raise failure("error", f"a rate of {load.rate_rps:g} requests/s is no load; it has to be more than 0")
-    longest = load.input_tokens + load.output_tokens
-    if longest > case.model.max_position_embeddings:
-        holds = f"{case.model.name} holds {case.model.max_position_embeddings} of a request"
-        raise failure("error", f"{load.input_tokens} tokens in and {load.output_tokens} out: {holds}")
-
-
-def _slis(server: ServerModel, load: Workload, offered: Offered, most_tokens: int) -> Document:
-    """Latencies, output tokens per second, and whether more is asked than it serves."""
-    if offered.batch is not None:
-        alike = static_batch(replace(server, share=1.0), offered.batch, load.input_tokens, load.output_tokens)
-        means = {name: {"mean": value} for name, value in zip(LATENCIES, alike, strict=True)}
-        return {**means, "throughput_tok_s": offered.batch * load.output_tokens / alike[2], "saturated": False}
-    if offered.concurrency is not None:
-        outcome = closed(server, load, offered.concurrency, most_tokens)
-        rate_rps = outcome.sustained_rps
-        is_beyond = offered.concurrency > min(server.slots, server.kv_tokens / (load.input_tokens + load.output_tokens))
-    else:
+def _figures(server: ServerModel, load: Workload, clients: int | None, most_tokens: int) -> Document:
+    """Of arrivals at the load's rate, or of so many clients; no latencies where nothing is steady."""
+    if clients is None:
         outcome = judged(server, load, most_tokens)
         rate_rps = min(load.rate_rps, outcome.sustained_rps)
-        is_beyond = load.rate_rps >= outcome.sustained_rps
-    readings = {name: getattr(outcome, name) for name in LATENCIES}
+        facts = {"rate_rps": load.rate_rps, "sustained_tok_s": outcome.sustained_rps * load.output_tokens}
+    else:
+        outcome = closed(server, load, clients, most_tokens)
+        rate_rps = outcome.sustained_rps
+        facts = {}
     return {
-        **{name: reading if math.isfinite(reading["mean"]) else None for name, reading in readings.items()},
+        **facts,
+        **{name: getattr(outcome, name) if outcome.requests else None for name in LATENCIES},
         "throughput_tok_s": rate_rps * load.output_tokens,
-        "sustained_tok_s": outcome.sustained_rps * load.output_tokens,
-        "saturated": is_beyond,
+        "saturated": clients > outcome.batch if clients else load.rate_rps >= outcome.sustained_rps,
     }
 
 
@@ -233,7 +222,7 @@ def rows(document: Document, load: Workload | None = None) -> list[Row]:
             ", ".join(f"{name} {seconds(value)}" for name, value in reading.items()) if reading else "no steady state"
         )
         shown.append((key.removesuffix("_s").upper(), words))
-    most = f", {document['sustained_tok_s']:.4g} at most" if "rate_rps" in document else ""
+    most = f", {document['sustained_tok_s']:.4g} at most" if "sustained_tok_s" in document else ""
     shown.append(("throughput", f"{document['throughput_tok_s']:.4g} output tokens/s{most}"))
     if document.get("saturated"):
         shown.append(("saturated", "the load is beyond what it can serve"))

@@ -330,7 +330,7 @@ def _traced(source: LocatedYaml, path: tuple[Key, ...], fields: Section) -> Work
     load = replace(found, **fields)
     if not load.rate_rps:
         raise source.error(path, "its requests come at one moment; say rate_rps")
-    return load if "concurrency" in fields else replace(load, concurrency=in_flight(load))
+    return replace(load, concurrency=fields.get("concurrency") or in_flight(load))
 
 
 def _lengths(source: LocatedYaml, path: tuple[Key, ...]) -> tuple[int, Spread]:

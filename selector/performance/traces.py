@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -93,13 +93,13 @@ def _hit_share(requests: Sequence[tuple[RequestArrival, Sequence[str]]]) -> floa
 
 
 def workload_of(trace: Trace, name: str) -> Workload:
-    """The load that a trace stands for; its rate is 0 where it takes no time."""
+    """The load that a trace stands for, with one request in flight; its rate is 0 where it takes no time."""
     arrivals = trace.arrivals
     span_s = arrivals[-1].at_s
     inputs = np.array([arrival.input_tokens for arrival in arrivals], dtype=float)
     outputs = np.array([arrival.output_tokens for arrival in arrivals], dtype=float)
     rate_rps = (len(arrivals) - 1) / span_s if span_s else 0.0
-    load = Workload(
+    return Workload(
         rate_rps=rate_rps,
         input_tokens=round(inputs.mean()),
         output_tokens=round(outputs.mean()),
@@ -109,7 +109,6 @@ def workload_of(trace: Trace, name: str) -> Workload:
         burstiness=burstiness([arrival.at_s for arrival in arrivals]),
         prefix_hit=trace.prefix_hit,
     )
-    return replace(load, concurrency=in_flight(load))
 
 
 def in_flight(load: Workload) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from selector.models import MOST_P95, WorkloadError
 from selector.performance.simulator import RequestArrival
-from selector.performance.traces import read_trace, workload_of
+from selector.performance.traces import in_flight, read_trace, workload_of
 from tests.rows import rows
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:47.6805900,396,109\r\n"
@@ -99,7 +99,7 @@ def test_a_load_is_as_frequent_as_long_and_as_uneven_as_its_trace():
     assert (load.rate_rps, load.input_tokens, load.output_tokens) == (pytest.approx(1.0), 204, 50)
     assert (load.inputs.p95_by_mean, load.outputs.p95_by_mean) == (pytest.approx(1100 / 204.5, rel=0.01), 1)
     assert {load.inputs.source, load.outputs.source} == {"trace chat.csv"}
-    assert load.concurrency == 3  # 1 a second, of 50 tokens at 0.05 s each, rounded up
+    assert in_flight(load) == 3  # 1 a second, of 50 tokens at 0.05 s each, rounded up
 
 
 def test_a_histogram_of_a_trace_keeps_its_mean_and_its_tail():
