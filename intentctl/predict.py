@@ -120,7 +120,7 @@ def _cluster(topology: str, profiles: dict[str, Profile]) -> Cluster:
 
 
 def predict(case: Case, load: Workload, batch: int | None = None, clients: int | None = None) -> Document:
-    """The SLIs of a load: a static batch, so many clients that each wait for their answer, or arrivals at its rate.
+    """The SLIs of a static batch, of so many clients that wait for their answers, or of arrivals.
 
     Raises:
         CommandError: a rate that is none, or lengths over the model's context.
