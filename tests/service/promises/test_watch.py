@@ -8,6 +8,7 @@ from runtime.stream import Usage
 from selector.models import MOST_P95, Spread, Workload
 from service.metrics import Metrics
 from service.promises.attainment import Tally, requests
+from service.promises.loads import tenant_loads
 from service.promises.watch import KEPT_S, Watch, completed, measured, percentile, rounded
 from tests.service.promises.world import TTFT
 
@@ -130,3 +131,15 @@ def test_chance_in_times_makes_no_bursts() -> None:
     draw = random.Random(1)
     gaps = [draw.expovariate(5.0) for _ in range(200)]
     assert asked(200, gaps, [12]).burstiness == 1.0
+
+
+def test_what_is_asked_now_says_how_lengths_and_arrivals_are_spread_and_of_few_requests_nothing() -> None:
+    clock = Clock()
+    watch = Watch(Metrics("m"), clock)
+    for number in range(40):
+        clock.now_s += 0.2
+        request(watch, "gold" if number % 2 else "free", prompt=100 if number % 4 else 500, cached=60)
+    everybody, free, _ = tenant_loads(watch.seconds(60, []))
+    assert (everybody.inputs, everybody.outputs) == (Spread(2.5), Spread(1.0))
+    assert (everybody.burstiness, everybody.prefix_hit) == (0.25, 0.3)
+    assert (free.inputs, free.outputs, free.burstiness, free.prefix_hit) == (None, None, None, None)
