@@ -73,15 +73,17 @@ class StopAndCopyEngine(TorchEngine):
         cluster: Cluster,
         settings: EngineSettings | None = None,
         launchers: Launchers | None = None,
+        batching: Batching | None = None,
     ) -> TorchEngine:
         """Start it; see the engine."""
         patient = replace(settings or EngineSettings(), stop_timeout_s=60.0)
-        return await super().start(checkpoint, topology, cluster, patient, launchers)
+        return await super().start(checkpoint, topology, cluster, patient, launchers, batching)
 
-    async def prepare(self, target: Topology, _: Batching | None = None) -> TorchShadow | CrossingShadow:
+    async def prepare(self, target: Topology, batching: Batching | None = None) -> TorchShadow | CrossingShadow:
         """Begin to build the target; see the protocol."""
         here, there = map(self._launchers.host_of, (self.topology.devices, target.devices))
         self._shadow = await StopAndCopyCrossing.prepare(self, target, (here, there))
+        self._shadow.batching = batching
         return self._shadow
 
 

@@ -19,6 +19,7 @@ from rich.table import Table
 from intent.models import Finding, Intent, TranslatorInfo
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
+from runtime.capabilities import Batching
 from runtime.models import CutoverReport, MeasuredLink
 
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
@@ -250,7 +251,8 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     if plan.workload:
         rows.append(("load", load(plan.workload)))
     rows += [("breaks" if item.code == "breaks_promise" else "finding", _seen(item)) for item in plan.to_acknowledge]
-    rows += [("now", _topology(plan.now)), ("target", _topology(plan.target))]
+    refilled = plan.batching and plan.now_batching
+    rows += [("now", _topology(plan.now, refilled)), ("target", _topology(plan.target, plan.batching))]
     if not plan.changes:
         rows.append(("change", "nothing to change: the target is what runs"))
     rows += [("could save", offer) for offer in plan.offers]
@@ -263,7 +265,7 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     rows += [("goal", _margin(margin)) for margin in plan.margins]
     rows += [("weighed", rule) for rule in plan.rules]
     if runner := plan.runner_up:
-        rows.append(("runner-up", f"{_topology(runner.topology)}: {runner.reason}"))
+        rows.append(("runner-up", f"{_topology(runner.topology, runner.batching)}: {runner.reason}"))
     rows += [("why", reason) for reason in plan.reasons]
     rows += [("nothing better", reason) for reason in plan.certificate]
     if plan.bytes_to_move and plan.changes:
@@ -277,8 +279,10 @@ def _seen(item: Finding) -> str:
     return f"{item.message} ({item.evidence!r}); it is not applied before somebody says that they have seen this"
 
 
-def _topology(topology: docs.TopologyDocument | None) -> str:
-    return "nothing" if topology is None else f"{topology.shape}  {topology.text}"
+def _topology(topology: docs.TopologyDocument | None, batching: Batching | None = None) -> str:
+    if topology is None:
+        return "nothing"
+    return f"{topology.shape}  {topology.text}" + (f", {batching}" if batching else "")
 
 
 def load(load: Workload) -> str:

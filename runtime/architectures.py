@@ -51,6 +51,16 @@ MIXTURES: Mapping[str, Architecture] = {
 }
 """Mixtures of experts: they can be planned for."""
 
+QUANTISED: Mapping[tuple[str, str, int | None], str] = {
+    ("awq", "int", 4): "int4",
+    ("gptq", "int", 4): "int4",
+    ("gptq", "int", 8): "int8",
+    ("compressed-tensors", "int", 4): "int4",
+    ("compressed-tensors", "int", 8): "int8",
+    ("fp8", "int", None): "fp8",
+}
+"""How a checkpoint is quantised (method, type and bits of its weights) to the weight format that this is."""
+
 
 def architecture_of(config: Mapping[str, Any], name: str) -> tuple[str, Architecture]:
     """The architecture that a ``config.json`` names.
@@ -71,3 +81,22 @@ def architecture_of(config: Mapping[str, Any], name: str) -> tuple[str, Architec
             f"and for planning {', '.join(MIXTURES)}"
         )
     return first_name, found
+
+
+def quantised(config: Mapping[str, Any], name: str) -> str | None:
+    """The weight format of a checkpoint that is quantised, as its ``quantization_config`` says; None: it is not.
+
+    Raises:
+        UnsupportedModelError: it is quantised in a way that is not known.
+    """
+    if (found := config.get("quantization_config")) is None:
+        return None
+    groups = found.get("config_groups") or {"": {}}
+    weights = next(iter(groups.values())).get("weights") or {"num_bits": found.get("bits")}
+    told = QUANTISED.get((found.get("quant_method"), weights.get("type", "int"), weights.get("num_bits")))
+    if told is None:
+        known = ", ".join(dict.fromkeys(method for method, _, _ in QUANTISED))
+        raise UnsupportedModelError(
+            f"{name}: quantization_config in config.json is none of {known} with 4 or 8 bits: {found.get('quant_method')}"
+        )
+    return told

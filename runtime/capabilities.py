@@ -21,6 +21,11 @@ class Batching:
     def __str__(self) -> str:
         return f"{self.max_sequences} sequences at once, {self.max_step_tokens} tokens a step"
 
+    def within(self, most: "Batching") -> "Batching":
+        """As far as this and ``most`` allow."""
+        sequences = min(self.max_sequences, most.max_sequences)
+        return Batching(sequences, min(self.max_step_tokens, most.max_step_tokens))
+
 
 USUAL_BATCHING = Batching()
 
@@ -52,7 +57,19 @@ class Capabilities:
     kv_tokens: int | None = None
     """Tokens whose KV the engine keeps at once, at most; None: what memory leaves."""
     running: Batching | None = None
-    """How what runs fills its steps; None: nothing runs."""
+    """How what runs fills its steps, where a plan has said so; None: as far as it may."""
+
+    name: str = ""
+    """Of the engine."""
+    lacks: str = ""
+    """Why it serves no other formats, in words."""
+
+    def serves_not(self, precision: str) -> str:
+        """Why it serves no weight format, or nothing where it does."""
+        if precision in self.precisions:
+            return ""
+        served = ", ".join(self.precisions) or "nothing"
+        return f"the engine {self.name} serves no {precision} here, but {served}" + (self.lacks and f": {self.lacks}")
 
     def refuse(self, wanted: Batching) -> None:
         """Refuse to fill steps further than the engine is set to, or so that some running sequence has no place.
@@ -60,10 +77,8 @@ class Capabilities:
         Raises:
             SwitchError: with what it may be.
         """
-        most = self.batching
-        is_more = wanted.max_sequences > most.max_sequences or wanted.max_step_tokens > most.max_step_tokens
-        if is_more or not 1 <= wanted.max_sequences <= wanted.max_step_tokens:
-            may = f"at most {most}, and every running sequence has to fit a step"
+        if wanted.within(self.batching) != wanted or not 1 <= wanted.max_sequences <= wanted.max_step_tokens:
+            may = f"at most {self.batching}, and every running sequence has to fit a step"
             raise SwitchError(Reason.UNSUPPORTED, f"{wanted}: the engine is set to {may}")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from runtime.architectures import MIXTURES, architecture_of
+from runtime.architectures import MIXTURES, architecture_of, quantised
 from runtime.errors import Reason as Reason  # noqa: PLC0414 - a noun of the runtime, though errors carry it
 from runtime.errors import TopologyError, UnsupportedModelError
 
@@ -152,6 +152,8 @@ class ModelSpec:
     num_experts: int = 1
     """MLPs a layer has; ``intermediate_size`` is the width of one."""
     experts_per_token: int = 1
+    quantised: str | None = None
+    """The weight format that the checkpoint itself is in; None: a full one, from which others can be made."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], name: str) -> Self:
@@ -181,10 +183,11 @@ class ModelSpec:
                 qk_norm=known.qk_norm,
                 num_experts=num_experts,
                 experts_per_token=experts_per_token,
+                quantised=quantised(config, name),
             )
         except KeyError as missing:
             raise UnsupportedModelError(f"{name}: config.json has no {missing}") from missing
-        except (TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise UnsupportedModelError(f"{name}: config.json misstates a number: {error}") from error
         if wrong := spec._impossible():
             raise UnsupportedModelError(f"{name}: {wrong}")

@@ -5,11 +5,14 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Batching, Capabilities
 from runtime.engine import Engine
+from runtime.footprint import weight_bytes
 from runtime.models import Topology, uniform
 from runtime.torch_engine.models import capabilities as of_torch
+from runtime.torch_engine.models import default_blocks
 from runtime.vllm_engine.launch import capabilities as of_vllm
+from runtime.vllm_engine.launch import sized
 from service.models import ServedModel
 from service.settings import visible_gpus
 
@@ -21,9 +24,16 @@ def capabilities(model: ServedModel) -> Capabilities | None:
     """What the engine that the file names can run, as it would be started; None where it names none."""
     match model.engine.named:
         case "vllm":
-            return of_vllm(model.cluster, model.spec, model.engine.vllm)
+            smallest = min(model.cluster.gpus, key=lambda gpu: gpu.memory_bytes).kind
+            start = model.start or uniform(model.cluster, smallest, 1, 1, model.spec.num_layers, model.precision)
+            weights = (
+                max(weight_bytes(start, model.spec).values()) if model.start else 0
+            )  # not known where it will start
+            return of_vllm(model.cluster, model.spec, sized(model.engine.vllm, model.cluster, start, weights))
         case "torch":
-            return of_torch(model.spec, model.precision, model.engine.torch)
+            told = model.engine.torch
+            blocks = told.num_blocks or default_blocks(model.spec, model.cluster, first(model), told.block_size)
+            return of_torch(model.spec, model.precision, replace(told, num_blocks=blocks or None))
     return None
 
 
@@ -36,8 +46,10 @@ def load(models: Iterable[ServedModel]) -> None:
         import_module(f"runtime.{model.engine.name}_engine.engine")
 
 
-async def start(model: ServedModel, topology: Topology, launchers: "Launchers | None" = None) -> Engine:
-    """The model's engine in a topology, the built-in one unless said.
+async def start(
+    model: ServedModel, topology: Topology, launchers: "Launchers | None" = None, batching: Batching | None = None
+) -> Engine:
+    """The model's engine in a topology, the built-in one unless said; it fills steps as far as ``batching`` or the file says.
 
     ``launchers`` of all hosts, where there are several.
     """
@@ -54,10 +66,13 @@ async def start(model: ServedModel, topology: Topology, launchers: "Launchers | 
             model.cluster,
             replace(model.engine.vllm, options=named, visible=visible_gpus()),
             launchers=launchers,
+            batching=batching,
         )
     from runtime.torch_engine.engine import TorchEngine
 
-    return await TorchEngine.start(folder, topology, model.cluster, model.engine.torch, launchers=launchers)
+    return await TorchEngine.start(
+        folder, topology, model.cluster, model.engine.torch, launchers=launchers, batching=batching
+    )
 
 
 def first(model: ServedModel) -> Topology:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pydantic import JsonValue
 
 from intent.models import Intent, LlmSettings, Outcome
+from runtime.capabilities import Batching
 from runtime.models import Topology
 from selector.models import Plan, Profile
 from service import documents as docs
@@ -69,7 +70,7 @@ class FromFile:
         if request.target is not None:
             place = self._placed(self._deployment.model(request.model))
             target = targets.read(request.target, place)
-            return self._plan_to(target, targets.words_for(target), place, request)
+            return self._plan_to(target, targets.words_for(target), place, request, request.batching)
         intent, version = self._wished(request, request.now)
         if intent.outcome is Outcome.CLARIFY:
             return docs.PlanAnswer(outcome="clarify", intent=intent)
@@ -213,9 +214,16 @@ class FromFile:
         kept = f"chosen among what keeps what is promised, too ({'; '.join(beside.promised)})"
         return document if beside.to_acknowledge else beside.model_copy(update={"reasons": (*beside.reasons, kept)})
 
-    def _plan_to(self, target: Topology, words: str, place: targets.ModelContext, when: docs.When) -> docs.PlanAnswer:
+    def _plan_to(
+        self,
+        target: Topology,
+        words: str,
+        place: targets.ModelContext,
+        when: docs.When,
+        batching: Batching | None = None,
+    ) -> docs.PlanAnswer:
         """The plan to a topology that is named, kept."""
-        intent, made = self._do(targets.planned, target, words, place, when)
+        intent, made = self._do(targets.planned, target, words, place, when, batching)
         facts = {"intent_version": 1 if self.serves else None, "kind": "act"}
         plan = self._held_against_promises(made, place, when).model_copy(update=facts).sealed()
         self._save(intent, plan)

@@ -65,17 +65,29 @@ class ServedModel:
     def problem(self, window: str, limits: Limits, now: Topology | None, engine: Capabilities | None) -> SearchInput:
         """What a search for a topology is given; ``now`` is what runs, and ``engine`` what it can run."""
         cluster = self.cluster if now is None or engine is None else self.reach(now)
-        return SearchInput(cluster, self.spec, self.workload_in(window), now, limits, engine)
+        if engine and cluster.network:  # no engine runs a topology over two nodes
+            cluster = replace(cluster, network=None, between=cluster.network)
+        return SearchInput(
+            cluster,
+            self.spec,
+            self.workload_in(window),
+            now,
+            limits,
+            engine,
+            precision=self.precision,
+            running=engine.running if engine else None,
+        )
 
     def reach(self, now: Topology) -> Cluster:
         """Where its requests can move from a topology.
 
         With the built-in engine, within the host where KV is on GPUs.
         """
-        if self.engine.name == "vllm" or self.cluster.network is not None or self.cluster.kinds == ("CPU",):
+        is_for_sizing = self.engine.named is None and self.cluster.network is not None
+        if self.engine.name == "vllm" or is_for_sizing or self.cluster.kinds == ("CPU",):
             return self.cluster
         here = (node for node in self.cluster.nodes if any(gpu.index in now.devices for gpu in node.gpus))
-        return Cluster(tuple(here))
+        return replace(self.cluster, nodes=tuple(here))
 
     def to_serve(self) -> Path:
         """Its checkpoint folder.
@@ -218,10 +230,10 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
     engine = read_engine(source, path)
     key = "path" if "path" in data else "config"
     file = source.file.parent / Path(data[key]).expanduser()
-    precision = str(data.get("precision", "bf16"))
     try:
         config = _config(file / "config.json" if key == "path" else file)
         spec = ModelSpec.from_config(config, data["name"])
+        precision = str(data.get("precision", spec.quantised or "bf16"))
         start = None
         if (topology := data.get("start")) is not None:
             start = parse_topology(topology, cluster, spec.num_layers, precision)

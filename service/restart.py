@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Batching, Capabilities
 from runtime.engine import Engine
 from runtime.errors import RuntimeFault, TopologyError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
@@ -49,6 +49,8 @@ class Beginning:
     topology: Topology
     origin: str
     """Why, in words."""
+    batching: Batching | None = None
+    """How far it fills its steps; None: as far as the file says."""
 
 
 def close_unfinished(store: Store, events: EventBus) -> None:
@@ -83,13 +85,16 @@ def begin(
     beginning = _begin(store, deployment, model)
     if best is None or not {*out} & {*beginning.topology.devices}:
         return beginning
-    known = engines.capabilities(model) or of_torch(model.spec, model.precision, model.engine.torch)
-    found = best(replace(known, out=frozenset(out)))
+    found = best(replace(_known(model), out=frozenset(out)))
     why = f"{beginning.topology} needs a device that is out"
     if isinstance(found, Infeasible):
         log.warning("%s: %s, and nothing else can serve; it starts there all the same", model.name, why)
         return beginning
-    return Beginning(found.target, f"the best topology on the devices that are left; {why}")
+    return Beginning(found.target, f"the best topology on the devices that are left; {why}", found.batching)
+
+
+def _known(model: ServedModel) -> Capabilities:
+    return engines.capabilities(model) or of_torch(model.spec, model.precision, model.engine.torch)
 
 
 def _begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning:
@@ -102,7 +107,8 @@ def _begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginnin
         why = f"{last.topology}, which generation {last.generation} committed, can no longer serve: {error}"
         log.warning("%s: the start of the deployment file serves: %s", model.name, why)
         return Beginning(engines.first(model), f"the start of the deployment file; {why}")
-    return Beginning(topology, f"generation {last.generation}, the last that a switch committed before the restart")
+    origin = f"generation {last.generation}, the last that a switch committed before the restart"
+    return Beginning(topology, origin, last.batching and last.batching.within(_known(model).batching))
 
 
 async def start_without_the_broken(
@@ -154,7 +160,7 @@ async def start(
     first = engines.first(model)
     out = {*devices.all}
     try:
-        return await engines.start(model, beginning.topology, launchers), beginning
+        return await engines.start(model, beginning.topology, launchers, beginning.batching), beginning
     except RuntimeFault as error:
         if beginning.topology == first or error.device is not None or devices.all.keys() - out:
             raise

@@ -151,11 +151,13 @@ class ServedOperator(FromFile):
 
     def undo(self, operation_id: str) -> docs.PlanAnswer:
         found, place = self._undoable(operation_id)
-        source = self.saved_plan(self.operation(operation_id).plan_id).now
+        undone = self.saved_plan(self.operation(operation_id).plan_id)
+        source = undone.now
         if not found.possible or source is None:
             raise RefusedError(docs.Code.CANNOT_UNDO, f"{found.why}; instead: {found.instead}")
         words = f"undo {operation_id}: {targets.words_for(source.noun)}"
-        return self._plan_to(source.noun, words, place, docs.When())
+        before = undone.now_batching or place.problem("always").batching
+        return self._plan_to(source.noun, words, place, docs.When(), before if undone.batching else None)
 
     def _undoable(self, operation_id: str) -> tuple[docs.UndoDocument, targets.ModelContext]:
         """Whether an operation can be undone, and the place as it was then.

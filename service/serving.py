@@ -14,6 +14,7 @@ from statistics import median
 from pydantic import JsonValue
 
 from intent.models import Intent
+from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
 from runtime.engine import Engine, EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
@@ -58,8 +59,8 @@ class StoreJournal:
         self._store = store
         self._model = model
         self._engine = engine
-        self._recorded = str(engine.topology)
-        self.generation = store.next_generation(model, self._recorded)
+        self._recorded = self._runs
+        self.generation = store.next_generation(model, str(engine.topology))
         self.origin = origin
         """Why this generation runs."""
 
@@ -73,9 +74,9 @@ class StoreJournal:
             if phase is not Phase.COMMITTED:
                 await self._store.beside(self._store.append_journal, switch_id, phase.value, detail)
                 return
-            runs = str(self._engine.topology)
+            runs = self._runs
             self.generation = await self._store.beside(
-                self._store.commit, switch_id, (phase.value, detail), self._model, runs
+                self._store.commit, switch_id, (phase.value, detail), self._model, str(runs[0])
             )
             self._recorded = runs
             self.origin = f"operation {switch_id}"
@@ -88,7 +89,7 @@ class StoreJournal:
         Raises:
             StoreError: it cannot be written.
         """
-        runs = str(self._engine.topology)
+        runs = self._runs
         self.generation = await self._store.beside(keep)
         self._recorded = runs
         self.origin = origin
@@ -99,8 +100,13 @@ class StoreJournal:
         Raises:
             JournalError: it still cannot be.
         """
-        if str(self._engine.topology) != self._recorded:
+        if self._runs != self._recorded:
             await self.write(switch_id, Phase.COMMITTED, "written after the switch")
+
+    @property
+    def _runs(self) -> tuple[Topology, Batching | None]:
+        """What the engine is, and how it fills its steps."""
+        return self._engine.topology, self._engine.capabilities.running
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,7 @@ class Serving:
             model=self.model.name,
             generation=self._journal.generation,
             topology=docs.TopologyDocument.model_validate(self.engine.topology),
+            batching=self.engine.capabilities.running or self.engine.capabilities.batching,
             origin=self._journal.origin,
             operation=self.operation.id if self.operation else None,
             streams=self.router.num_streams,
@@ -205,7 +212,7 @@ class Serving:
                         self._events.publish("operation", ended)
                         self._owe(partial(self._store.beside, self._end, ended, acts))
                 raise
-            run = self._run(operation, plan.target.noun, acts)
+            run = self._run(operation, plan, acts)
             self._switch = asyncio.create_task(run, name=operation.id)
             return operation
 
@@ -232,6 +239,7 @@ class Serving:
                 "operation": operation.id,
                 "approved_by": given.by,
                 "acknowledged": dict[str, JsonValue](sorted(given.acknowledged.items())),
+                **({"batching": str(plan.batching)} if plan.batching else {}),
             }
             acts.note("plan.apply", plan.id, before=before, after=after)
             self.operation = operation  # only the commit can fail from here on
@@ -363,8 +371,9 @@ class Serving:
         kept = await self._store.beside(self._store.operation, operation_id)
         return refusal(kept) if kept else RefusedError(docs.Code.NOT_FOUND, f"no operation {operation_id}")
 
-    async def _run(self, operation: docs.OperationDocument, target: Topology, acts: Acts) -> None:
+    async def _run(self, operation: docs.OperationDocument, plan: docs.PlanDocument, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
+        target = plan.target.noun
         source = str(self.engine.topology)
         phase: Phase | None = None
 
@@ -378,7 +387,7 @@ class Serving:
             phase = progress.phase
 
         try:
-            report = await self._coordinator.switch(target, operation.id, on_progress)
+            report = await self._coordinator.switch(target, operation.id, on_progress, plan.batching)
             await self._conclude(report)
             operation = operation.finished(report, gaps_document(self.router.gaps(report.epoch)))
         except SwitchError as error:
@@ -406,7 +415,7 @@ class Serving:
     async def _conclude(self, report: CutoverReport) -> None:
         self.metrics.switched(report)
         await self._keep(f"what {self.model.name} runs", partial(self._journal.catch_up, report.switch_id))
-        if str(self.engine.topology) != report.source:
+        if report.phase is Phase.DONE or str(self.engine.topology) != report.source:
             self._events.publish("topology", self.state)
 
     async def _keep(self, what: str, write: Callable[[], Awaitable[None]]) -> None:

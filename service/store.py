@@ -20,6 +20,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from intent.document import from_document, to_document
 from intent.models import Intent
+from runtime.capabilities import Batching
 from service.database import MOST_TURNS, DatabaseCalls, open_database
 from service.documents.forms import Document
 from service.documents.operations import OperationDocument
@@ -63,10 +64,11 @@ class JournalLine(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a switch led to: a generation, and its topology as text."""
+    """What a switch led to: a generation, its topology as text, and how it fills its steps if that is known."""
 
     generation: int
     topology: str
+    batching: Batching | None = None
 
 
 class Store:
@@ -154,7 +156,11 @@ class Store:
         made = made.where(GenerationRow.operation_id.is_not(None)).order_by(GenerationRow.id.desc())
         with self.transaction() as session:
             row = session.scalars(made.limit(1)).first()
-            return Committed(row.id, row.topology) if row else None
+            if row is None:
+                return None
+            made_by = session.get(OperationRow, row.operation_id)
+            operation = made_by and OperationDocument.model_validate(made_by.document)
+            return Committed(row.id, row.topology, operation.batching if operation else None)
 
     def generation_of(self, operation_id: str) -> int | None:
         """The generation that a switch committed, or None."""

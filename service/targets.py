@@ -1,10 +1,11 @@
 """Plans to a topology that somebody named, where others are searched for (docs/decisions/0032)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from intent.models import Intent, TranslatorInfo
-from runtime.errors import TopologyError
+from runtime.capabilities import Batching
+from runtime.errors import SwitchError, TopologyError
 from runtime.models import Topology
 from runtime.notation import parse_topology
 from selector.models import Plan, PlanRef, Profile, SearchInput
@@ -69,8 +70,10 @@ def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
     return why and f"{target}: {why}"
 
 
-def planned(target: Topology, words: str, place: ModelContext, when: When) -> tuple[Intent, Plan]:
-    """A plan to exactly this topology, and the intent that stands for the words.
+def planned(
+    target: Topology, words: str, place: ModelContext, when: When, batching: Batching | None = None
+) -> tuple[Intent, Plan]:
+    """A plan to exactly this topology, with steps filled so or as they are, and the intent that stands for the words.
 
     Raises:
         RefusedError: memory, the deployment's limits or the engine say no, each by name.
@@ -81,11 +84,17 @@ def planned(target: Topology, words: str, place: ModelContext, when: When) -> tu
     if why := target_blocker(target, place, window):
         raise _refused(why)
     ticket = PlanRef(new_id("plan"), new_id("intent"), place.situation.generation, window)
+    problem = place.problem(window)
+    filled = batching or problem.running or problem.batching
+    limits = replace(problem.limits, max_sequences=filled.max_sequences, max_step_tokens=filled.max_step_tokens)
     try:
-        plan = named(target, place.problem(window), place.profiles, ticket)
-    except TopologyError as error:
+        if batching and problem.capabilities:
+            problem.capabilities.refuse(batching)
+        plan = named(target, replace(problem, limits=limits), place.profiles, ticket)
+    except (SwitchError, TopologyError) as error:
         raise _refused(str(error)) from None
-    readback = f"Run {place.model.name} as {target}."
+    readback = f"Run {place.model.name} as {target}{f' with {batching}' if batching else ''}."
+    plan = replace(plan, batching=batching, now_batching=problem.running)
     return Intent(words, "en", (), TranslatorInfo("rules"), readback=readback), plan
 
 

@@ -107,13 +107,17 @@ def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> 
     return Capabilities(
         tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n),
         -(-model.num_layers // settings.layers_per_slab),
-        (precision,),
+        () if model.quantised else (precision,),
         tp_per_stage=True,
         replicated_kv_heads=False,
         batching=Batching(settings.max_running, settings.max_batch_tokens),
         wants_seed=True,
         streams=True,
         carries=True,
+        name="torch",
+        lacks="it reads no checkpoint that is quantised"
+        if model.quantised
+        else "it runs the one that it was started with",
         kv_tokens=None if settings.num_blocks is None else (settings.num_blocks - SCRATCH) * settings.block_size,
     )
 

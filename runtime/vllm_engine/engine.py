@@ -157,8 +157,8 @@ class VllmEngine(Revived):
     async def prepare(self, target: Topology, batching: Batching | None = None) -> VllmShadow:
         """Begin to start the target's engine, or take a standby one; see the protocol."""
         await self._opened()
-        batching = batching or self.active.batching
-        self.capabilities.refuse(batching)
+        if batching := batching or self.active.batching:
+            self.capabilities.refuse(batching)
         if self._shadow is not None:
             raise errors.SwitchError(errors.Reason.BUSY, "a switch is already under way; wait for its end")
         launch.engine_options(self._checkpoint.folder, target, self.settings)
@@ -215,7 +215,7 @@ class VllmEngine(Revived):
         environment = launch.environment(topology, launcher.visible, launcher.first_device)
         config = VllmDriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
         instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
-        instance.batching = batching or launch.steps(self.settings)
+        instance.batching = batching
         self._listen(instance)
         return instance
 
@@ -314,8 +314,7 @@ class VllmEngine(Revived):
 
     def _take(self, topology: Topology, batching: Batching | None) -> Instance | None:
         """A standby engine of this topology, with steps filled so, which is none any more."""
-        wanted = topology, batching or launch.steps(self.settings)
-        found = next((one for one in self.standby if (one.topology, one.batching) == wanted), None)
+        found = next((one for one in self.standby if (one.topology, one.batching) == (topology, batching)), None)
         if found is not None:
             self.standby.remove(found)
         return found
@@ -404,8 +403,11 @@ class VllmEngine(Revived):
         return True
 
     def _refuse_without_memory(self, topologies: list[Topology]) -> None:
+        known = launch.capabilities(self.cluster, self.model, self.settings)
         for topology in topologies:
             topology.check(self.cluster, self.model)
+            if why := known.serves_not(topology.stages[0].precision.weights):
+                raise errors.SwitchError(errors.Reason.UNSUPPORTED, why)
         weights = launch.side_by_side(topologies, self.model)
         launch.refuse_without_memory(topologies, self.cluster, weights, self.settings)
 

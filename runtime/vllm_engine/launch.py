@@ -36,14 +36,19 @@ LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_
 
 
 def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> Capabilities:
-    """What vLLM runs: one TP degree for all stages; FP8 on GPUs only.
+    """What vLLM runs: one TP degree for all stages; FP8 on GPUs only; of a quantised checkpoint what it is.
 
     Steps as the deployment's options fill them, and the KV cache that they say or ``sized`` made of them.
     """
     degrees = tuple(
         n for n in range(1, model.num_kv_heads + 1) if not model.num_kv_heads % n and not model.intermediate_size % n
     )
-    precisions = ("fp32", "bf16") if is_cpu(cluster) else ("fp32", "bf16", "fp16", "fp8")
+    on_cpu = is_cpu(cluster)
+    precisions: tuple[str, ...] = ("fp32", "bf16") if on_cpu else ("fp32", "bf16", "fp16", "fp8")
+    lacks = "int8 and int4 take GPUs and a checkpoint that is quantised so (`quantization_config` in its config.json)"
+    if model.quantised:
+        precisions = () if on_cpu else (model.quantised,)
+        lacks = f"the checkpoint is quantised to {model.quantised}, which takes GPUs"
     return Capabilities(
         degrees,
         model.num_layers,
@@ -52,6 +57,8 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
         replicated_kv_heads=False,
         batching=steps(settings),
         kv_bytes=settings.kv_cache_bytes or None,
+        name="vllm",
+        lacks=lacks,
     )
 
 
@@ -90,7 +97,7 @@ def engine_options(
         "pipeline_parallel_size": topology.pp_size,
         "dtype": DTYPES[precision.activations],
         "kv_cache_dtype": "auto" if precision.kv == precision.activations else precision.kv,
-        "quantization": None if precision.weights == precision.activations else precision.weights,
+        "quantization": "fp8" if precision.weights == "fp8" else None,  # others are the checkpoint's own to say
         "kv_cache_memory_bytes": settings.kv_cache_bytes,
         "skip_tokenizer_init": True,
         "enforce_eager": topology.stages[0].kind.lower() == "cpu",

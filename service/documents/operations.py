@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, computed_field
 
 from intent.models import Finding
+from runtime.capabilities import Batching
 from runtime.models import CutoverReport, Phase, Progress, Reason
 from service.documents.forms import Document, Request
 from service.documents.plans import PlanDocument, SwitchDocument
@@ -129,6 +130,7 @@ class OperationDocument(Document):
     model: str | None = Field(default=None, description="null in records of versions that served one")
     source: str | None = Field(default=None, description="the topology it leaves, as text")
     target: str | None = Field(default=None, description="the topology it leads to, as text")
+    batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: not said")
     applied_by: str | None = Field(default=None, description="whose key applied the plan")
     approved_by: str | None = Field(default=None, description="who said yes to the plan; `policy`: the deployment")
     progress: ProgressDocument = ProgressDocument()
@@ -162,6 +164,7 @@ class OperationDocument(Document):
             model=plan.model,
             source=plan.now.text if plan.now else None,
             target=plan.target.text,
+            batching=plan.batching or plan.now_batching,
             applied_by=applied_by,
             approved_by=approved_by,
             phases=(PhaseDocument(phase=Phase.PLANNED, at=at_s),),

@@ -225,7 +225,9 @@ class PlanDocument(Document):
     now: TopologyDocument | None
     target: TopologyDocument
     batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: as now")
-    now_batching: Batching | None = Field(default=None, description="how what runs fills its steps; null: not known")
+    now_batching: Batching | None = Field(
+        default=None, description="how what runs fills its steps; null: as far as it may"
+    )
     prediction: PredictionDocument
     now_prediction: PredictionDocument | None
     runner_up: CandidateDocument | None
@@ -323,6 +325,9 @@ class PlanRequest(WishRequest, When):
         default=None,
         description="plan for exactly this topology, in text form",
         examples=["CPU[0]:0-6 > CPU[1]:6-8", "tp2", "1x1"],
+    )
+    batching: Batching | None = Field(
+        default=None, description="how far a topology that is named fills its steps; null: as what runs"
     )
     model: str | None = Field(
         default=None, description="plan for that model; unless said, for each that the goals are about"

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from runtime.capabilities import Batching
 from runtime.engine import EngineState
 from runtime.models import Gpu, ModelSpec
 from selector.models import Profile
@@ -116,6 +117,7 @@ class StateDocument(Document):
     model: str
     generation: int
     topology: TopologyDocument
+    batching: Batching | None = Field(default=None, description="how far steps are filled")
     origin: str = Field(default="", description="why this topology runs: an operation, or how it was started")
     operation: str | None = Field(description="the operation under way")
     streams: int

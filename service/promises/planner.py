@@ -63,7 +63,8 @@ class PlannedSegment:
     @property
     def changes(self) -> bool:
         """Whether a switch leads into it."""
-        return self.plan is not None and (self.plan.target != self.plan.now)
+        plan = self.plan
+        return plan is not None and (plan.target != plan.now or plan.batching not in {None, plan.now_batching})
 
     @property
     def target(self) -> str | None:
@@ -169,6 +170,8 @@ class Planner:
                 outlook = replace(self._reached(outlook, found[-1].workload, engine), is_early=True)
             found.append(outlook)
             now = outlook.plan.target if outlook.plan else now
+            if engine and outlook.plan and outlook.plan.batching:
+                engine = replace(engine, running=outlook.plan.batching)
         return found
 
     def outlook(
@@ -243,7 +246,7 @@ class Planner:
 
     def prediction(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction | None:
         """What a topology is predicted to do under a load; None where nobody can tell."""
-        key = ("prediction", topology, workload)
+        key = ("prediction", topology, workload, engine and engine.running)
         known = self._predicted  # a clean one takes its place when it is full: others read in threads of their own
         if key not in known:
             if len(known) >= REMEMBERED:
@@ -259,14 +262,7 @@ class Planner:
             return None
 
     def _problem(self, workload: Workload, now: Topology | None, engine: Capabilities | None) -> SearchInput:
-        return SearchInput(
-            cluster=self._model.cluster,
-            model=self._model.spec,
-            workload=workload,
-            now=now,
-            limits=self._deployment.limits,
-            capabilities=engine,
-        )
+        return replace(self._model.problem("always", self._deployment.limits, now, engine), workload=workload)
 
     def _reached(self, outlook: PlannedSegment, load: Workload, engine: Capabilities | None) -> PlannedSegment:
         """With what the switch takes under the load that there is when it is made."""

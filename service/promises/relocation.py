@@ -220,7 +220,9 @@ class Relocation:
         """Keep and tell that the engine came back as a plan's target, once the store takes it."""
         while True:
             generation = self._serving.situation().generation
-            document = docs.PlanDocument.model_validate(replace(plan, now=lost, generation=generation)).sealed()
+            filled = self._serving.engine.capabilities.running  # a loss changes nothing in that
+            made = replace(plan, now=lost, generation=generation, batching=None, now_batching=filled)
+            document = docs.PlanDocument.model_validate(made).sealed()
             try:
                 await self._serving.came_back(intent, document, why, self._acts)
             except StoreError as error:

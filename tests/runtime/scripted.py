@@ -107,8 +107,7 @@ class ScriptedEngine:
     def __init__(
         self, topology: Topology, script: Script | None = None, *, max_running: int = 4, max_tokens: int = 256
     ) -> None:
-        known = Capabilities((1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False)
-        self.capabilities = replace(known, running=known.batching)
+        self.capabilities = Capabilities((1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False)
         self.topology = topology
         self.comeback: Comeback = SamePlace()
         self.state = EngineState.SERVING
@@ -164,7 +163,8 @@ class ScriptedEngine:
     async def prepare(self, target: Topology, batching: Batching | None = None) -> "_ScriptedShadow":
         """Begin a switch, unless there is one."""
         self._check_open()
-        self.capabilities.refuse(batching := batching or self.capabilities.running or self.capabilities.batching)
+        if batching := batching or self.capabilities.running:
+            self.capabilities.refuse(batching)
         if self._shadow is not None:
             raise SwitchError(Reason.BUSY, "a switch is already under way; wait for its end")
         await self.play("prepare", Phase.PLANNED)
@@ -246,7 +246,7 @@ class ScriptedEngine:
         if self.script.lost_while is phase:
             raise SwitchError(Reason.RANK_LOST, f"a rank of the target was lost while {phase.value}")
 
-    def move(self, epoch: int, target: Topology, batching: Batching) -> tuple[str, ...]:
+    def move(self, epoch: int, target: Topology, batching: Batching | None) -> tuple[str, ...]:
         """Commit a cut: every request speaks under ``epoch`` from now on."""
         for sequence in self._sequences.values():
             sequence.epoch = epoch
@@ -306,7 +306,7 @@ class ScriptedEngine:
 class _ScriptedShadow:
     """The target side of a scripted switch."""
 
-    def __init__(self, engine: ScriptedEngine, target: Topology, batching: Batching) -> None:
+    def __init__(self, engine: ScriptedEngine, target: Topology, batching: Batching | None) -> None:
         self._engine, self._target, self._batching = engine, target, batching
         self._lags = iter(engine.script.lags)
         self._lag = engine.script.lags[-1]

@@ -54,7 +54,7 @@ async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeyp
 
     for name, place in STARTS.items():
 
-        async def start(checkpoint: Path, topology, cluster, *settings, name=name, launchers=None):
+        async def start(checkpoint: Path, topology, cluster, *settings, name=name, launchers=None, batching=None):
             started.append((name, checkpoint, topology.shape, cluster, *settings))
 
         monkeypatch.setattr(place, start)

@@ -11,8 +11,11 @@ import pytest
 
 from runtime.capabilities import Batching
 from runtime.engine import GenerationRequest, SamplingParams
+from runtime.footprint import blocks
 from runtime.machine import SwitchSettings
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from runtime.torch_engine.models import EngineSettings
+from runtime.vllm_engine.launch import CPU_BYTES
 from runtime.vllm_engine.models import VllmSettings
 from service import engines
 from service.clients import ClientLimits
@@ -173,6 +176,39 @@ def test_predictions_keep_to_what_the_engine_is_told(tmp_path, limits, rest, bat
     assert capabilities.batching == batching
 
 
+GPUS = DEPLOYMENT.replace("kind: CPU, count: 4, memory_gb: 1", "kind: L40S, count: 4, memory_gb: 48").replace(
+    "pp2", "L40Sx2"
+)
+
+
+@rows(
+    ("text", "kv_bytes", "kv_tokens"),
+    [
+        (GPUS + "engine: vllm\n", 12_000_000_000, None),
+        (GPUS + "engine: vllm\nvllm: {kv_cache_gb: 2}\n", 2_000_000_000, None),
+        (GPUS.replace(", start: L40Sx2", "") + "engine: vllm\n", 12_000_000_000, None),
+        (DEPLOYMENT + "engine: vllm\n", CPU_BYTES, None),
+        (GPUS + "engine: torch\n", None, 8191 * 32),
+        (DEPLOYMENT + "engine: torch\ntorch: {kv_blocks: 60, block_size: 8}\n", None, 59 * 8),
+        (DEPLOYMENT + "engine: torch\n", None, 1701 * 32),
+    ],
+)
+def test_a_plan_knows_the_kv_cache_that_the_engine_will_have(tmp_path, text, kv_bytes, kv_tokens):
+    capabilities = engines.capabilities(read(tmp_path, text).model())
+    assert capabilities is not None
+    assert (capabilities.kv_bytes, capabilities.kv_tokens) == (kv_bytes, kv_tokens)
+
+
+def test_two_gigabytes_of_kv_on_each_of_four_devices_are_23_chats_of_a_70b():
+    spec = ModelSpec("m", "LlamaForCausalLM", 80, 8192, 28672, 64, 8, 128, 128256, 131072)
+    gpus = tuple(Gpu(index, "A100", 80_000_000_000) for index in range(4))
+    cluster = Cluster((Node("dgx", gpus, Link("nvlink", 3e11, 5e-6)),))
+    found = blocks(uniform(cluster, "A100", 4, 1, 80, "bf16"), spec, cluster, 16, kv_bytes=2_000_000_000)
+    assert found * 16 // (800 + 250) == 23
+    tokens = blocks(uniform(cluster, "A100", 4, 1, 80, "bf16"), spec, cluster, 16, kv_tokens=1_000)
+    assert tokens == 62
+
+
 def test_there_are_no_more_stages_than_slabs(tmp_path):
     capabilities = engines.capabilities(
         read(tmp_path, DEPLOYMENT + "engine: torch\ntorch: {layers_per_slab: 4}\n").model()
@@ -188,6 +224,7 @@ async def test_the_built_in_engine_runs_as_it_is_told(tmp_path):
     model = read(tmp_path, text).model()
     engine = await engines.start(model, engines.first(model))
     try:
+        assert engine.capabilities.kv_tokens == 59 * 8
         for name in "abcd":
             await engine.submit(GenerationRequest(name, (5, 6, 7), SamplingParams(max_tokens=200), epoch=0))
         started, most = set[str](), 0

@@ -137,7 +137,7 @@ def test_the_generation_that_a_switch_made_is_known_by_its_topology_and_time(tmp
         )
     store = Store.open(tmp_path, database)
 
-    assert store.committed("counting") == ((1, TARGET) if made else None)
+    assert store.committed("counting") == ((1, TARGET, None) if made else None)
     store.close()
 
 

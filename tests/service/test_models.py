@@ -5,9 +5,10 @@ import re
 
 import pytest
 
+from runtime.capabilities import Limits
 from runtime.models import Phase
 from selector.profiles import fit_cpu
-from service import usecases
+from service import engines, usecases
 from service.documents.plans import PlanRequest, When
 from service.errors import RefusedError
 from service.inprocess import FromFile
@@ -140,6 +141,20 @@ def test_goals_of_other_models_are_neither_weighed_nor_left_out(tmp_path):
     plan = usecases.plan(intent, deployment, model, usecases.Situation(None, 0), {"CPU": fit_cpu(SAMPLES)}, When())
     assert plan.left_out == ()
     assert [margin.goal for margin in plan.margins if margin.goal[:2] in {"tp", "pp"}] == ["tp == 2"]
+
+
+@rows(
+    ("engine", "is_spanned"),
+    [("", True), ("engine: torch\n", False), ("engine: vllm\n", False)],
+)
+def test_a_topology_reaches_over_two_nodes_where_no_engine_is_named_alone(tmp_path, engine, is_spanned):
+    network = "  network: {kind: network, bandwidth_gb_s: 1, latency_us: 9}\nmodels:"
+    other = "\n    - {name: two, link: {kind: pcie, bandwidth_gb_s: 5, latency_us: 30}, gpus: [{kind: CPU, memory_gb: 1}]}\n"
+    text = DEPLOYMENT.replace("\nmodels:", other + network) + engine
+    model = read(tmp_path, text).model()
+    problem = model.problem("always", Limits(), model.start, engines.capabilities(model))
+    assert (problem.cluster.network is not None, problem.cluster.between is None) == (is_spanned, is_spanned)
+    assert problem.precision == "fp32"
 
 
 # --- served ---

@@ -216,7 +216,7 @@ async def test_a_device_to_blame_for_two_failed_starts_is_out_if_the_model_start
     folder = tmp_path / str(len(sick))
     model, tried = read(folder).model(), list[int]()
 
-    async def start(_: object, topology: Topology, launchers: object = None) -> Topology:
+    async def start(_: object, topology: Topology, launchers: object = None, batching: object = None) -> Topology:
         (device,) = topology.devices
         tried.append(device)
         if device in sick:
@@ -253,7 +253,7 @@ async def test_a_host_that_is_lost_during_the_start_is_like_one_lost_before(tmp_
     model = read(folder).model()
     tried = list[str]()
 
-    async def start(_: object, target: Topology, launchers: object = None) -> Topology:
+    async def start(_: object, target: Topology, launchers: object = None, batching: object = None) -> Topology:
         tried.append(str(target))
         if len(tried) == 1:
             for device in target.devices:
@@ -279,7 +279,7 @@ async def test_the_loop_turns_while_a_model_looks_for_where_to_begin(tmp_path, m
     model = read(tmp_path).model()
     turned = threading.Event()
 
-    async def start(_: object, target: Topology, launchers: object = None) -> Topology:
+    async def start(_: object, target: Topology, launchers: object = None, batching: object = None) -> Topology:
         return target
 
     def beginning(_: Collection[int]) -> Beginning:

@@ -1,13 +1,17 @@
 """The way back from an operation, while what it led to still runs."""
 
+from dataclasses import replace
+
 import httpx
 import pytest
 
+from runtime.capabilities import Batching
 from service.documents.problems import Code
+from service.restart import begin
 from service.undo import OperationFacts, undoable
 from tests.rows import rows
 from tests.service.asking import apply, end_of, problem, switched
-from tests.service.examples import operation, plan
+from tests.service.examples import operation, plan, with_model
 from tests.service.scripted import served
 
 pytestmark = pytest.mark.slow
@@ -45,6 +49,63 @@ def test_an_operation_is_undone_by_a_plan_that_is_applied_like_any_other(http, s
     assert http.get(f"/v1/operations/{second}/undo").json()["possible"]
     assert f"intentctl plan --target '{before}'" in refused(http, first)
     problem(http.post("/v1/operations/op-nobody:undo"), 404, "not_found")
+
+
+def test_how_steps_are_filled_is_applied_like_a_topology_and_comes_back_by_undo_and_after_a_restart(tmp_path):
+    few = {"max_sequences": 2, "max_step_tokens": 64}
+    with served(tmp_path) as (service, http):
+        before = http.get("/v1/topology").json()
+        text = before["topology"]["text"]
+        refused = http.post("/v1/plans", json={"target": "pp2", "batching": {**few, "max_sequences": 65}})
+        assert "every running sequence has to fit a step" in problem(refused, 422, "infeasible")["detail"]
+        plan = http.post("/v1/plans", json={"target": "pp2", "batching": few}).json()["plan"]
+        assert (plan["target"]["text"], plan["batching"], plan["now_batching"], plan["changes"]) == (
+            text,
+            few,
+            None,
+            True,
+        )
+        assert plan["prediction"]["batch"] == 2
+        done = end_of(http, apply(http, plan))
+        assert (done["result"]["phase"], done["batching"]) == ("done", few)
+        after = http.get("/v1/topology").json()
+        assert (after["generation"], after["batching"]) == (before["generation"] + 1, few)
+        assert after["topology"] == before["topology"]
+        assert service.engine.capabilities.running == Batching(2, 64)
+        (entry,) = http.get("/v1/audit", params={"act": "plan.apply"}).json()["entries"]
+        assert entry["after"]["batching"] == "2 sequences at once, 64 tokens a step"
+        assert "2 sequences at once" in service.parts.store.journal(done["id"])[-1].detail
+        told = [event.data for event in service.parts.store.events(0, 100) if event.event == "topology"]
+        assert told[-1].batching == Batching(2, 64)
+        problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "already_applied")
+        again = http.post("/v1/plans", json={"target": "pp2", "batching": few}).json()["plan"]
+        assert not again["changes"]
+        problem(http.post(f"/v1/plans/{again['id']}:apply"), 409, "no_change")
+
+        switched(http, target="tp2")  # says nothing of it
+        assert http.get("/v1/topology").json()["batching"] == few
+        back = end_of(http, apply(http, http.post("/v1/plans", json={"target": "pp2"}).json()["plan"]))
+        assert back["batching"] == few
+    with served(tmp_path) as (service, http):
+        beginning = begin(service.parts.store, service.parts.deployment, service.parts.deployment.model())
+        assert beginning.batching == Batching(2, 64)
+        lower = replace(
+            service.parts.deployment.model().engine.torch, max_running=1, closing_batch_tokens=16, max_batch_tokens=16
+        )
+        low = with_model(service.parts.deployment, engine=replace(service.parts.deployment.model().engine, torch=lower))
+        assert begin(service.parts.store, low, low.model()).batching == Batching(1, 16)
+
+
+def test_an_operation_on_steps_alone_is_undone(http):
+    usual = http.get("/v1/topology").json()["batching"]
+    few = {"max_sequences": 2, "max_step_tokens": 64}
+    plan = http.post("/v1/plans", json={"target": "pp2", "batching": few}).json()["plan"]
+    operation = apply(http, plan)
+    end_of(http, operation)
+    back = http.post(f"/v1/operations/{operation}:undo").json()["plan"]
+    assert (back["batching"], back["now_batching"], back["changes"]) == (usual, few, True)
+    end_of(http, apply(http, back))
+    assert http.get("/v1/topology").json()["batching"] == usual
 
 
 def test_what_a_restart_took_away_is_said_with_the_way_that_is_left(tmp_path):

@@ -117,7 +117,7 @@ async def test_what_stands_by_serves_at_once_when_what_serves_is_lost(engine):
 
 
 async def test_with_steps_filled_otherwise_another_engine_starts_beside_the_same(engine):
-    assert engine.capabilities.running == engine.active.batching == Batching(128, 2048)
+    assert engine.capabilities.running is engine.active.batching is None
     few = Batching(8, 256)
     shadow = await engine.prepare(ONE, few)
     other = await shadow._starting
