@@ -115,6 +115,11 @@ class TopologyDocument(Document):
         return Topology(self.stages)
 
 
+def leads_to(source: str | None, target: str, batching: Batching | None) -> str:
+    """What a switch leads to, as text: with how steps are filled, where that is all that changes."""
+    return f"{target} with {batching}" if batching and source == target else target
+
+
 class PredictionDocument(Document):
     """What a topology is predicted to do.
 

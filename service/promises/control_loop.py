@@ -26,6 +26,7 @@ from service.access import consent as consents
 from service.access.caller import CONTROLLER, RECOVERY
 from service.access.policy import Applied
 from service.access.wiring import AccessControl, Acts
+from service.documents.plans import leads_to
 from service.errors import RefusedError, ServiceError, StoreError
 from service.events import EventBus
 from service.promises import handlers, limits, people
@@ -292,7 +293,7 @@ class ControlLoop:
         past = PastSwitch(
             ended_s=time.monotonic() - max(0.0, time.time() - operation.phases[-1].at),
             source=operation.source or "",
-            target=operation.target or "",
+            target=leads_to(operation.source, operation.target or "", operation.batching),
             cause=cause,
             is_done=operation.result is not None,
         )

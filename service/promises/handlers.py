@@ -117,10 +117,10 @@ def activate(
     for model in deployment.models:
         outlooks = here.outlooks(model, promised, now, AHEAD)
         admission.refuse_unheld(outlooks, deployment, model.name)
-        asked_for = outlooks[0].plan
+        asked_for = outlooks[0].target
         if asked_for is not None and outlooks[0].changes:
             who = people.People(store, acts.access.approvals, model.name, ZoneInfo(deployment.timezone))
-            against += people.against(str(asked_for.target), who, active, now)
+            against += people.against(asked_for, who, active, now)
     mine = tuple(goal for goal in promised if goal.intent_id == version.id)
     made = _document(version, mine, acts.caller.name, against)
     with active.written(), store.transaction():

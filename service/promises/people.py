@@ -12,6 +12,7 @@ from typing import Literal
 from service import documents as docs
 from service.access.approvals import Approvals
 from service.access.caller import CONTROLLER, RECOVERY
+from service.documents.plans import leads_to
 from service.pages import Page
 from service.promises.active import Active
 from service.promises.decide import LEARNED_S
@@ -73,15 +74,17 @@ class People:
             until_s = term.until_s(no.at_s, no.barred_until_s) if no.verdict == "rejected" else 0.0
             saved = self.store.plan(no.plan_id) if until_s else None
             if saved and saved[0].model == self.model:
-                yield self._refusal("rejected", no.plan_id, saved[0].target.text, no.by, until_s)
+                plan = saved[0]
+                target = leads_to(plan.now.text if plan.now else None, plan.target.text, plan.batching)
+                yield self._refusal("rejected", no.plan_id, target, no.by, until_s)
 
     def _cancelled(self, term: Term) -> Iterator[docs.RefusalDocument]:
         for ended in self.store.operations(LATELY, self.model, done=True).items:
             by = ended.cancelled_by
-            target = ended.target
+            target = leads_to(ended.source, ended.target or "", ended.batching)
             is_no = by and target and ended.result is None
             if is_no and (until_s := term.until_s(ended.phases[-1].at, ended.barred_until_s)):
-                yield self._refusal("cancelled", ended.id, target or "", by or "", until_s)
+                yield self._refusal("cancelled", ended.id, target, by or "", until_s)
 
     def _refusal(
         self, act: Literal["rejected", "cancelled"], about: str, target: str, by: str, until_s: float

@@ -27,6 +27,7 @@ from selector.planning import planned_within
 from selector.prediction import candidate
 from selector.switching import switch
 from service.deployment import Deployment
+from service.documents.plans import leads_to
 from service.models import ServedModel, is_about
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import saves
@@ -68,8 +69,9 @@ class PlannedSegment:
 
     @property
     def target(self) -> str | None:
-        """The plan's topology as a text."""
-        return str(self.plan.target) if self.plan else None
+        """What the plan leads to, as a text: its topology, or what runs with steps filled otherwise."""
+        plan = self.plan
+        return leads_to(str(plan.now), str(plan.target), plan.batching if self.changes else None) if plan else None
 
     def ahead(self, now: datetime) -> Ahead | None:
         """The switch into it, as decisions take it, where one leads into it."""
@@ -78,7 +80,7 @@ class PlannedSegment:
         change = self.plan.switch
         takes_s = change.prepare_s + change.stop_s if change else 0.0
         begins_in_s = (self.segment.begins - now.astimezone(UTC)).total_seconds()
-        return Ahead(begins_in_s, str(self.plan.target), takes_s, self.is_early)
+        return Ahead(begins_in_s, self.target or "", takes_s, self.is_early)
 
     @property
     def nearly(self) -> str:

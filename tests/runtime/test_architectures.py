@@ -52,6 +52,9 @@ def test_a_dense_model_meets_all_its_parameters_and_is_served():
         ({"num_attention_heads": 0}, "num_attention_heads, num_key_value_heads must be"),
         ({"num_key_value_heads": 3}, "4 heads cannot share 3 KV heads"),
         ({"vocab_size": "many"}, "misstates a number"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "none of awq, gptq, .*: bitsandbytes"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 3}}, "with 4 or 8 bits: awq"),
+        ({"quantization_config": "awq"}, "misstates"),
         ({"architectures": ["MixtralForCausalLM"]}, "config.json has no 'num_local_experts'"),
         ({**MIXTRAL, "num_experts_per_tok": 9}, "cannot use 9 of 8"),
         ({**MIXTRAL, "num_local_experts": 0}, "the number of experts must be 1 or more"),
@@ -74,3 +77,23 @@ def test_all_experts_take_memory(tp, pp):
     assert sum(weight_bytes(topology, model).values()) == 2 * (model.parameters + copies)
     held = weight_slices(topology, model).values()
     assert sum(sum(one.values()) for one in held) == 2 * (model.parameters + copies)
+
+
+@rows(
+    ("said", "name"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4}}},
+            },
+            "int4",
+        ),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, "fp8"),
+    ],
+)
+def test_a_quantised_checkpoint_says_its_weight_format(said, name):
+    assert ModelSpec.from_config({**LLAMA, "quantization_config": said}, "tiny").quantised == name
+    assert ModelSpec.from_config(LLAMA, "tiny").quantised is None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runtime.capabilities import Batching
+from runtime.capabilities import Batching, Limits
 from runtime.engine import GenerationRequest, SamplingParams
 from runtime.footprint import blocks
 from runtime.machine import SwitchSettings
@@ -19,6 +19,7 @@ from runtime.vllm_engine.launch import CPU_BYTES
 from runtime.vllm_engine.models import VllmSettings
 from service import engines
 from service.clients import ClientLimits
+from service.deployment import load
 from service.engine_settings import BYTES, TORCH, VLLM
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, read, refused
@@ -197,6 +198,20 @@ def test_a_plan_knows_the_kv_cache_that_the_engine_will_have(tmp_path, text, kv_
     capabilities = engines.capabilities(read(tmp_path, text).model())
     assert capabilities is not None
     assert (capabilities.kv_bytes, capabilities.kv_tokens) == (kv_bytes, kv_tokens)
+
+
+def test_a_quantised_checkpoint_is_planned_for_in_its_own_format(tmp_path):
+    text = GPUS.replace(" precision: fp32,", "").replace(", precision: fp32", "").replace("[fp32]", "[bf16, int4]")
+    text += "engine: vllm\n"
+    model = read(tmp_path, text).model()
+    assert (model.precision, model.spec.quantised) == ("bf16", None)
+    config = tmp_path / "counting" / "config.json"
+    found = json.loads(config.read_text())
+    config.write_text(json.dumps({**found, "quantization_config": {"quant_method": "awq", "bits": 4}}))
+    model = load(tmp_path / "deployment.yaml").model()
+    capabilities = engines.capabilities(model)
+    assert (model.precision, capabilities and capabilities.precisions) == ("int4", ("int4",))
+    assert model.problem("always", Limits(), None, None).precision == "int4"
 
 
 def test_two_gigabytes_of_kv_on_each_of_four_devices_are_23_chats_of_a_70b():

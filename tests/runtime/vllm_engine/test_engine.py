@@ -13,7 +13,7 @@ import pytest
 from runtime.capabilities import Batching
 from runtime.engine import EngineState, GenerationRequest, SamplingParams
 from runtime.errors import Reason, SwitchError
-from runtime.models import Topology
+from runtime.models import Precision, Topology
 from runtime.process.content import PinnedCheckpoint
 from runtime.process.driver import SamePlace
 from runtime.process.launcher import group_pids
@@ -114,6 +114,14 @@ async def test_what_stands_by_serves_at_once_when_what_serves_is_lost(engine):
     await reaches(engine, EngineState.RESTARTING)
     await reaches(engine, EngineState.SERVING)
     assert engine.topology == on((1,))
+
+
+async def test_a_format_that_the_checkpoint_is_not_in_is_refused_before_anything_starts(engine):
+    stage = ONE.stages[0]
+    four = Topology((replace(stage, devices=(1,), precision=Precision("int4", "bf16", "bf16")),))
+    with pytest.raises(SwitchError, match="the engine vllm serves no int4 here") as refused:
+        await engine.prepare(four)
+    assert refused.value.reason is Reason.UNSUPPORTED
 
 
 async def test_with_steps_filled_otherwise_another_engine_starts_beside_the_same(engine):

@@ -55,6 +55,7 @@ def test_graphs_are_compiled_on_gpus_only():
         ("A100", "fp16", "float16", "auto", None),
         ("L40S", "fp8", "bfloat16", "fp8", "fp8"),
         ("A100", "fp8", "bfloat16", "auto", "fp8"),
+        ("A100", "int4", "bfloat16", "auto", None),  # vLLM reads of it in the checkpoint
     ],
 )
 def test_precision_is_that_of_the_stages(kind, name, dtype, kv, quantization):
@@ -199,6 +200,38 @@ def test_degrees_divide_heads_and_width_and_8_and_16_bit_floats_need_gpus():
     assert found(replace(MODEL, num_kv_heads=3)).tp_degrees == (1, 3)
     assert found(MODEL).precisions == ("fp32", "bf16")
     assert found(MODEL, "L40S").precisions == ("fp32", "bf16", "fp16", "fp8")
+
+
+@rows(
+    ("quantised", "kind", "served", "said"),
+    [
+        (None, "L40S", "fp8", ""),
+        (
+            None,
+            "L40S",
+            "int4",
+            "the engine vllm serves no int4 here, but fp32, bf16, fp16, fp8: int8 and int4 take GPUs and a ",
+        ),
+        (None, "cpu", "fp8", "the engine vllm serves no fp8 here, but fp32, bf16: "),
+        ("int4", "L40S", "int4", ""),
+        (
+            "int4",
+            "L40S",
+            "bf16",
+            "serves no bf16 here, but int4: the checkpoint is quantised to int4, which takes GPUs",
+        ),
+        (
+            "int4",
+            "cpu",
+            "int4",
+            "serves no int4 here, but nothing: the checkpoint is quantised to int4, which takes GPUs",
+        ),
+    ],
+)
+def test_a_format_that_is_not_served_is_named_with_the_reason(quantised, kind, served, said):
+    why = capabilities(cluster_of(kind), replace(MODEL, quantised=quantised), VllmSettings()).serves_not(served)
+    assert said in why
+    assert bool(why) is bool(said)
 
 
 def test_steps_are_filled_as_the_options_say():

@@ -1,14 +1,17 @@
 """What is planned for a segment, by the planner that serves."""
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from intent.models import Objective
+from runtime.capabilities import Batching
 from selector.models import Workload
 from service.deployment import load
+from service.documents.plans import leads_to
 from service.profiles import load_profiles
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.planner import LEAST_SHARE, Planner, tightened
@@ -79,3 +82,27 @@ def test_bounds_on_latencies_alone_are_tightened_by_how_slow_what_runs_is() -> N
     devices = Objective("gpu_count", "<=", "at most four", value=4)
     assert tightened(ttft, 2.0) == Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 1.0, "s")
     assert tightened(devices, 2.0) == devices
+
+
+def test_steps_that_are_filled_otherwise_are_a_change_with_a_name_of_its_own(planner: Planner) -> None:
+    """So that what people and failures say of it is not said of what runs."""
+    goal, few = Objective("ttft", "<=", "P99 TTFT < 20 s", "p99", 20.0, "s"), Batching(8, 256)
+    first = planner.outlook(segment(goal), None, None).plan
+    assert first is not None
+    stays = replace(first, now=first.target, now_batching=few)
+    found = planner.outlook(segment(goal), first.target, None)
+    for plan, changes, target in (
+        (stays, False, str(first.target)),
+        (replace(stays, batching=few), False, str(first.target)),
+        (
+            replace(stays, batching=Batching(9, 256)),
+            True,
+            f"{first.target} with 9 sequences at once, 256 tokens a step",
+        ),
+        (replace(stays, now=None, batching=few), True, str(first.target)),
+    ):
+        made = replace(found, answer=plan)
+        assert (made.changes, made.target) == (changes, target)
+        ahead = made.ahead(NOW)
+        assert (ahead is not None, ahead and ahead.target) == (changes, target if changes else None)
+    assert leads_to("a", "a", few) != leads_to("b", "a", few) == "a"
