@@ -57,7 +57,7 @@ class Capabilities:
     kv_tokens: int | None = None
     """Tokens whose KV the engine keeps at once, at most; None: what memory leaves."""
     running: Batching | None = None
-    """How what runs fills its steps, where a plan has said so; None: as far as it may."""
+    """How what runs fills its steps; None: nothing runs."""
 
     name: str = ""
     """Of the engine."""

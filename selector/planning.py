@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from intent.models import Goal, Objective, ReconfigRule
+from runtime.capabilities import Batching
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector import explain
@@ -15,13 +16,19 @@ from selector.search import select
 from selector.switching import bytes_to_move, switch
 
 
-def named(target: Topology, problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef) -> Plan:
-    """A plan to a named topology that nothing blocks, as a simulation bears it out.
+def named(
+    target: Topology,
+    problem: SearchInput,
+    profiles: Mapping[str, Profile],
+    ticket: PlanRef,
+    batching: Batching | None = None,
+) -> Plan:
+    """A plan to a named topology that nothing blocks, with steps filled so, as a simulation bears it out.
 
     Raises:
         TopologyError: it does not hold the workload, or has no figures.
     """
-    found = _told_of(target, problem, profiles)
+    found = _told_of(target, problem, profiles, batching)
     today = as_it_runs(problem, profiles)
     change = switch(today, found, problem, crossing(today, found, problem, profiles)) if today else None
     waits = (explain.streams(change),) if change and change.strategy == "stream" else ()
@@ -45,9 +52,11 @@ def named(target: Topology, problem: SearchInput, profiles: Mapping[str, Profile
     )
 
 
-def _told_of(target: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate:
+def _told_of(
+    target: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None
+) -> Candidate:
     try:
-        found = candidate(target, problem, profiles)
+        found = candidate(target, problem, profiles, batching)
     except (KeyError, ProfileError) as error:
         raise TopologyError(f"{target}: nothing is known of how fast it is ({error})") from error
     if found is None:

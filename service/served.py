@@ -156,8 +156,7 @@ class ServedOperator(FromFile):
         if not found.possible or source is None:
             raise RefusedError(docs.Code.CANNOT_UNDO, f"{found.why}; instead: {found.instead}")
         words = f"undo {operation_id}: {targets.words_for(source.noun)}"
-        before = undone.now_batching or place.problem("always").batching
-        return self._plan_to(source.noun, words, place, docs.When(), before if undone.batching else None)
+        return self._plan_to(source.noun, words, place, docs.When(), undone.now_batching)
 
     def _undoable(self, operation_id: str) -> tuple[docs.UndoDocument, targets.ModelContext]:
         """Whether an operation can be undone, and the place as it was then.

@@ -173,7 +173,7 @@ class Serving:
             model=self.model.name,
             generation=self._journal.generation,
             topology=docs.TopologyDocument.model_validate(self.engine.topology),
-            batching=self.engine.capabilities.running or self.engine.capabilities.batching,
+            batching=self.engine.capabilities.running,
             origin=self._journal.origin,
             operation=self.operation.id if self.operation else None,
             streams=self.router.num_streams,
@@ -228,7 +228,12 @@ class Serving:
             given = consent()
             self._refuse(plan, given)
             operation = docs.OperationDocument.planned(
-                operation_id, plan, time.time(), applied_by=acts.caller.name, approved_by=given.by
+                operation_id,
+                plan,
+                time.time(),
+                applied_by=acts.caller.name,
+                approved_by=given.by,
+                most=self.engine.capabilities.batching,
             )
             if not self._store.claim_plan(plan.id, operation):
                 message = f"{plan.id} was applied by another service just now; make a new plan"
@@ -273,7 +278,10 @@ class Serving:
         lost = plan.now.text if plan.now else ""
         name = acts.caller.name
         operation_id = plan.id.replace("plan", "op", 1)  # the same when it is tried again
-        operation = docs.OperationDocument.planned(operation_id, plan, time.time(), applied_by=name, approved_by=name)
+        most = self.engine.capabilities.batching
+        operation = docs.OperationDocument.planned(
+            operation_id, plan, time.time(), applied_by=name, approved_by=name, most=most
+        )
         report = CutoverReport(
             operation_id,
             source=lost,

@@ -160,7 +160,8 @@ class Store:
                 return None
             made_by = session.get(OperationRow, row.operation_id)
             operation = made_by and OperationDocument.model_validate(made_by.document)
-            return Committed(row.id, row.topology, operation.batching if operation else None)
+            said = operation.batching if operation and not operation.is_filled else None  # else it follows the file
+            return Committed(row.id, row.topology, said)
 
     def generation_of(self, operation_id: str) -> int | None:
         """The generation that a switch committed, or None."""

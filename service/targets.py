@@ -1,7 +1,7 @@
 """Plans to a topology that somebody named, where others are searched for (docs/decisions/0032)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from intent.models import Intent, TranslatorInfo
 from runtime.capabilities import Batching
@@ -85,16 +85,13 @@ def planned(
         raise _refused(why)
     ticket = PlanRef(new_id("plan"), new_id("intent"), place.situation.generation, window)
     problem = place.problem(window)
-    filled = batching or problem.running or problem.batching
-    limits = replace(problem.limits, max_sequences=filled.max_sequences, max_step_tokens=filled.max_step_tokens)
     try:
         if batching and problem.capabilities:
             problem.capabilities.refuse(batching)
-        plan = named(target, replace(problem, limits=limits), place.profiles, ticket)
+        plan = named(target, problem, place.profiles, ticket, batching or problem.running)
     except (SwitchError, TopologyError) as error:
         raise _refused(str(error)) from None
     readback = f"Run {place.model.name} as {target}{f' with {batching}' if batching else ''}."
-    plan = replace(plan, batching=batching, now_batching=problem.running)
     return Intent(words, "en", (), TranslatorInfo("rules"), readback=readback), plan
 
 

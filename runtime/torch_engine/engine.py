@@ -123,7 +123,7 @@ class TorchEngine(Revived):
         """What it runs, in the precision that it runs now."""
         settings = dataclasses.replace(self._config.settings, num_blocks=self._started.num_blocks)
         known = capabilities(self.model, precision_of(self._config.topology), settings)
-        return dataclasses.replace(known, running=self._config.batching)
+        return dataclasses.replace(known, running=self._config.batching or known.batching)
 
     @property
     def model(self) -> ModelSpec:
@@ -174,8 +174,8 @@ class TorchEngine(Revived):
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> "TorchShadow | CrossingShadow":
         """Begin to build the target; see the protocol."""
-        if filled := batching or self._config.batching:
-            self.capabilities.refuse(filled)
+        engine = self.capabilities
+        engine.refuse(filled := batching or engine.running or engine.batching)
         if _precision(target) != (running := _precision(self.topology)):
             what = f"the torch engine computes in {running} on these devices"
             raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")

@@ -157,8 +157,8 @@ class VllmEngine(Revived):
     async def prepare(self, target: Topology, batching: Batching | None = None) -> VllmShadow:
         """Begin to start the target's engine, or take a standby one; see the protocol."""
         await self._opened()
-        if batching := batching or self.active.batching:
-            self.capabilities.refuse(batching)
+        batching = batching or self.active.batching
+        self.capabilities.refuse(batching)
         if self._shadow is not None:
             raise errors.SwitchError(errors.Reason.BUSY, "a switch is already under way; wait for its end")
         launch.engine_options(self._checkpoint.folder, target, self.settings)
@@ -215,7 +215,7 @@ class VllmEngine(Revived):
         environment = launch.environment(topology, launcher.visible, launcher.first_device)
         config = VllmDriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
         instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
-        instance.batching = batching
+        instance.batching = batching or launch.steps(self.settings)
         self._listen(instance)
         return instance
 
@@ -314,7 +314,8 @@ class VllmEngine(Revived):
 
     def _take(self, topology: Topology, batching: Batching | None) -> Instance | None:
         """A standby engine of this topology, with steps filled so, which is none any more."""
-        found = next((one for one in self.standby if (one.topology, one.batching) == (topology, batching)), None)
+        wanted = topology, batching or launch.steps(self.settings)
+        found = next((one for one in self.standby if (one.topology, one.batching) == wanted), None)
         if found is not None:
             self.standby.remove(found)
         return found

@@ -38,8 +38,8 @@ class Instance(DriverProcess):
 
     topology: Topology
     started: VllmStarted
-    batching: Batching | None
-    """How far it fills its steps, where a plan has said so."""
+    batching: Batching
+    """How far it fills its steps."""
 
     def __init__(self, launcher: Launcher, preparation: Preparation) -> None:
         """Start the process; ``serve`` gives it its orders.

@@ -131,6 +131,7 @@ class OperationDocument(Document):
     source: str | None = Field(default=None, description="the topology it leaves, as text")
     target: str | None = Field(default=None, description="the topology it leads to, as text")
     batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: not said")
+    is_filled: bool = Field(default=False, description="that is as far as the engine is set to")
     applied_by: str | None = Field(default=None, description="whose key applied the plan")
     approved_by: str | None = Field(default=None, description="who said yes to the plan; `policy`: the deployment")
     progress: ProgressDocument = ProgressDocument()
@@ -156,15 +157,18 @@ class OperationDocument(Document):
         *,
         applied_by: str | None = None,
         approved_by: str | None = None,
+        most: Batching | None = None,
     ) -> "OperationDocument":
-        """An operation before its first step."""
+        """An operation before its first step; ``most`` is how far the engine may fill steps."""
+        batching = plan.batching or plan.now_batching
         return cls(
             id=operation_id,
             plan_id=plan.id,
             model=plan.model,
             source=plan.now.text if plan.now else None,
             target=plan.target.text,
-            batching=plan.batching or plan.now_batching,
+            batching=batching,
+            is_filled=batching is not None and batching == most,
             applied_by=applied_by,
             approved_by=approved_by,
             phases=(PhaseDocument(phase=Phase.PLANNED, at=at_s),),

@@ -230,9 +230,7 @@ class PlanDocument(Document):
     now: TopologyDocument | None
     target: TopologyDocument
     batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: as now")
-    now_batching: Batching | None = Field(
-        default=None, description="how what runs fills its steps; null: as far as it may"
-    )
+    now_batching: Batching | None = Field(default=None, description="how what runs fills its steps; null: nothing runs")
     prediction: PredictionDocument
     now_prediction: PredictionDocument | None
     runner_up: CandidateDocument | None

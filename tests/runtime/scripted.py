@@ -107,7 +107,8 @@ class ScriptedEngine:
     def __init__(
         self, topology: Topology, script: Script | None = None, *, max_running: int = 4, max_tokens: int = 256
     ) -> None:
-        self.capabilities = Capabilities((1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False)
+        known = Capabilities((1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False)
+        self.capabilities = replace(known, running=known.batching)
         self.topology = topology
         self.comeback: Comeback = SamePlace()
         self.state = EngineState.SERVING
@@ -163,8 +164,7 @@ class ScriptedEngine:
     async def prepare(self, target: Topology, batching: Batching | None = None) -> "_ScriptedShadow":
         """Begin a switch, unless there is one."""
         self._check_open()
-        if batching := batching or self.capabilities.running:
-            self.capabilities.refuse(batching)
+        self.capabilities.refuse(batching := batching or self.capabilities.running or self.capabilities.batching)
         if self._shadow is not None:
             raise SwitchError(Reason.BUSY, "a switch is already under way; wait for its end")
         await self.play("prepare", Phase.PLANNED)

@@ -308,8 +308,7 @@ async def test_steps_are_filled_otherwise_while_requests_run_and_nothing_moves(e
     await ears.be("tp2pp2")
     want = await ears.whole(*requests(TOKENS))
     most = engine.capabilities.batching
-    assert engine.capabilities.running is None
-    assert most == Batching(SETTINGS.max_running, SETTINGS.max_batch_tokens)
+    assert engine.capabilities.running == most == Batching(SETTINGS.max_running, SETTINGS.max_batch_tokens)
     with pytest.raises(SwitchError, match="at most 6 sequences at once, 24 tokens a step"):
         await engine.prepare(engine.topology, Batching(7, 24))
     ears.moves.clear()

@@ -125,7 +125,7 @@ async def test_a_format_that_the_checkpoint_is_not_in_is_refused_before_anything
 
 
 async def test_with_steps_filled_otherwise_another_engine_starts_beside_the_same(engine):
-    assert engine.capabilities.running is engine.active.batching is None
+    assert engine.capabilities.running == engine.active.batching == Batching(128, 2048)
     few = Batching(8, 256)
     shadow = await engine.prepare(ONE, few)
     other = await shadow._starting
