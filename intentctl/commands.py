@@ -48,17 +48,19 @@ def service(place: ServerAddress) -> Client:
 
 
 def source(place: ServerAddress, deployment: Path | None) -> Operator:
-    """Who answers: a deployment file that was named, else the service, else the example in this process."""
+    """Who answers: a deployment file that was named, in this process, else the service.
+
+    Raises:
+        CommandError: nobody does.
+    """
     if deployment is not None:
         render.talk(f"working in this process with {deployment}; nothing can be applied")
         return from_file(deployment)
     client = service(place)
     if place.server is not None or client.reachable():
         return client
-    if not EXAMPLE.is_file():
-        raise failure("unreachable", f"no service answers at {client.url}; start one, or name a --deployment")
-    render.talk(f"no service at {client.url}; working in this process with {EXAMPLE}; nothing can be applied")
-    return from_file(EXAMPLE)
+    ways = "start one (intentctl serve), name its --server, or plan for a file: --deployment FILE"
+    raise failure("unreachable", f"no service answers at {client.url}; {ways}")
 
 
 def parse(source: Operator, text: str, form: OutputFormat, now: str | None, marks: bool = False) -> None:

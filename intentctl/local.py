@@ -1,4 +1,4 @@
-"""An operator in this process, from a deployment file: for when no service answers."""
+"""An operator in this process, from a deployment file that was named; and the examples that are served or shown."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ _FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = {EngineName.TORCH: _FOLDER / "local-cpu.yaml", EngineName.VLLM: _FOLDER / "local-vllm.yaml"}
 """The deployments of a source checkout, by engine."""
 EXAMPLE = EXAMPLES[EngineName.TORCH]
-"""Used when none is named."""
+"""Served where none is named."""
 
 
 def from_file(deployment: Path) -> "Operator":

@@ -301,6 +301,23 @@ def test_a_named_service_that_does_not_answer_is_unreachable(run, command):
     assert "no service answers at http://127.0.0.1:9" in err
 
 
+@rows("command", [("parse", TEXT), ("plan", TEXT), ("plan", "--target", "tp2"), ("agenda", TEXT), (TEXT,), ("export", "openslo", TEXT)])
+def test_without_a_service_nothing_is_planned_for_a_file_that_nobody_named(run, monkeypatch, command):
+    monkeypatch.setattr("intentctl.commands.DEFAULT_SERVER", "http://127.0.0.1:9")
+    code, out, err = run(*command)
+    assert (code, out) == (7, "")
+    said = " ".join(err.split())
+    assert "no service answers at http://127.0.0.1:9" in said
+    assert "start one (intentctl serve), name its --server, or plan for a file: --deployment FILE" in said
+    assert "local-cpu" not in said
+
+
+def test_the_file_may_be_named_in_the_environment(run, monkeypatch):
+    monkeypatch.setenv("INTENTCTL_DEPLOYMENT", str(EXAMPLE))
+    code, out, err = run("parse", TEXT)
+    assert (code, "working in this process with" in err, "outcome" in out) == (0, True, True)
+
+
 @rows(
     ("arguments", "code", "said"),
     [
