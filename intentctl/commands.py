@@ -144,8 +144,8 @@ def make_plan(
     With ``consent`` a question is put to the person at the terminal, until it is answered.
 
     Raises:
-        CommandError: the outcome is not ok.
-        ServiceError: nothing holds the goals.
+        CommandError: the outcome is not ok, or nothing holds the goals.
+        ServiceError: it was refused otherwise.
     """
     when = when or docs.When()
     intent = intent_of(source, text, when.now)
@@ -165,7 +165,11 @@ def make_plan(
         answer = source.plan(docs.PlanRequest(**wish, **when.model_dump(exclude_unset=True), model=model))
     except ServiceError as error:
         render.emit(error.problem, form, render.problem_rows(error.problem.infeasible))
-        raise
+        if (found := error.problem.infeasible) is None:
+            raise
+        about = str(error).partition(found.reasons[0])[0] if found.reasons else ""  # the model, where there are several
+        told = f"{about}no topology holds these goals; why, and what comes nearest, is told above"
+        raise failure(error.code.value, told) from None
     check_outcome(answer.intent, kept)
     return answer
 

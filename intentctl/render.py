@@ -255,7 +255,7 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     rows += [("now", _topology(plan.now, refilled)), ("target", _topology(plan.target, plan.batching))]
     if not plan.changes:
         rows.append(("change", "nothing to change: the target is what runs"))
-    rows += [("could save", offer) for offer in plan.offers]
+    rows += [("on offer", offer) for offer in plan.offers]
     rows.append(("predicted", prediction(plan.prediction)))
     if plan.now_prediction and plan.changes:
         rows.append(("today", prediction(plan.now_prediction)))
@@ -271,7 +271,7 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     if plan.bytes_to_move and plan.changes:
         rows.append(("to move", to_move(plan.bytes_to_move)))
     if plan.switch and plan.changes:
-        rows.append(("switch", switch(plan.switch)))
+        rows.append(("switch", switch(plan.switch, _overloaded(plan))))
     return rows
 
 
@@ -349,8 +349,15 @@ STRATEGIES = {
 """How a switch goes, in words."""
 
 
-def switch(switch: docs.SwitchDocument) -> str:
-    """What a switch is predicted to take."""
+def _overloaded(plan: docs.PlanDocument) -> str:
+    """Who of the two sides of a plan has requests that pile up, so that nobody can predict a standstill."""
+    sides = {"what runs": plan.now_prediction, "the target": plan.prediction}
+    names = [name for name, found in sides.items() if found and found.tpot_s["mean"] is None]
+    return f": {' and '.join(names)} {'is' if len(names) == 1 else 'are'} overloaded" if names else ""
+
+
+def switch(switch: docs.SwitchDocument, why: str = "") -> str:
+    """What a switch is predicted to take; ``why`` a standstill cannot be predicted."""
     parts = {
         "to prepare": switch.prepare_s,
         "of standing still": switch.stop_s,
@@ -359,7 +366,7 @@ def switch(switch: docs.SwitchDocument) -> str:
     }
     figures = ", ".join(f"{seconds(value)} {words}" for words, value in parts.items() if value)
     if switch.stop_s is None:
-        figures += ", a standstill that nobody can predict: what runs is overloaded"
+        figures += f", a standstill that nobody can predict{why}"
     over = f"; {_crossing(switch.between_hosts)}" if switch.between_hosts else ""
     return f"{STRATEGIES[switch.strategy]}: {figures}{over} (predicted)"
 

@@ -31,7 +31,7 @@ LABELS = {
 
 NOTHING_ASKED = "no goal here follows from a topology, so what runs stays as it is"
 
-UNASKED = "would cost less, but what runs holds what was asked"
+UNASKED = "would cost less and hold no more goals; nobody asked for the lowest cost"
 
 DEFAULT_UNITS = {metric: units[0] for metric, units in UNITS.items()}
 
@@ -157,7 +157,7 @@ def offer(today: Candidate, best: Candidate, *, priced: bool) -> str:
     money = amount(today.prediction.usd_per_hour - best.prediction.usd_per_hour, "USD/h")
     saved = money if priced else _devices(best, of=today)
     return (
-        f"{topology_words(best.topology)} would hold every goal too and save {saved}; ask for the lowest cost to get it"
+        f"{topology_words(best.topology)} would hold the same goals and save {saved}; ask for the lowest cost to get it"
     )
 
 
@@ -221,7 +221,8 @@ def proof(found: Proof, layers: int) -> str:
             words = f"for less than {bound.value:.4g} USD/h nothing can hold these goals"
         case _:
             words = f"beyond {bound.value:.4g} nothing can hold these goals"
-    return f"{words}: at most {found.layers} of the {layers} layers would be quick enough, or fit"
+    room = f"at most {found.layers} of {layers} layers" if found.layers else "no layer"
+    return f"{words}: they leave room for {room}"
 
 
 def for_everyone(goal: Goal) -> str:

@@ -193,7 +193,7 @@ class CrossingDocument(Document):
 class SwitchDocument(Document):
     """What the switch is predicted to take.
 
-    In seconds; null is without end, where what runs is overloaded.
+    In seconds; null is without end, where what runs or the target is overloaded.
     """
 
     strategy: Literal["shadow", "stream"] = Field(
@@ -238,7 +238,7 @@ class PlanDocument(Document):
     margins: tuple[MarginDocument, ...] = ()
     rules: tuple[str, ...] = Field(default=(), description="goals that narrowed the space or say what comes first")
     left_out: tuple[LeftOut, ...] = Field(default=(), description="goals that the plan does not weigh")
-    offers: tuple[str, ...] = Field(default=(), description="what a change could save that nobody asked for")
+    offers: tuple[str, ...] = Field(default=(), description="what a change would give that nobody asked for")
     considered: int = 0
     switch: SwitchDocument | None = None
     certificate: tuple[str, ...] = Field(default=(), description="why nothing in the space is better")

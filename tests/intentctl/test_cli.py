@@ -301,7 +301,17 @@ def test_a_named_service_that_does_not_answer_is_unreachable(run, command):
     assert "no service answers at http://127.0.0.1:9" in err
 
 
-@rows("command", [("parse", TEXT), ("plan", TEXT), ("plan", "--target", "tp2"), ("agenda", TEXT), (TEXT,), ("export", "openslo", TEXT)])
+@rows(
+    "command",
+    [
+        ("parse", TEXT),
+        ("plan", TEXT),
+        ("plan", "--target", "tp2"),
+        ("agenda", TEXT),
+        (TEXT,),
+        ("export", "openslo", TEXT),
+    ],
+)
 def test_without_a_service_nothing_is_planned_for_a_file_that_nobody_named(run, monkeypatch, command):
     monkeypatch.setattr("intentctl.commands.DEFAULT_SERVER", "http://127.0.0.1:9")
     code, out, err = run(*command)
@@ -310,6 +320,14 @@ def test_without_a_service_nothing_is_planned_for_a_file_that_nobody_named(run, 
     assert "no service answers at http://127.0.0.1:9" in said
     assert "start one (intentctl serve), name its --server, or plan for a file: --deployment FILE" in said
     assert "local-cpu" not in said
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_why_nothing_holds_the_goals_is_told_once(run, form):
+    code, out, err = run("plan", "P99 TTFT < 100 ms", "--deployment", EXAMPLE, "-o", form)
+    reason = "no allowed topology holds it"
+    assert (code, reason in " ".join(out.split()), reason in err) == (5, True, False)
+    assert err.endswith("intentctl: no topology holds these goals; why, and what comes nearest, is told above\n")
 
 
 def test_the_file_may_be_named_in_the_environment(run, monkeypatch):

@@ -10,7 +10,7 @@ from intentctl.visible import visible, visible_lines
 from runtime.models import MeasuredLink
 from selector.models import Spread, Workload
 from service import deployment as deployments
-from service.documents.plans import CrossingDocument, SwitchDocument
+from service.documents.plans import CrossingDocument, PlanDocument, SwitchDocument
 from tests.rows import rows
 from tests.service.examples import intent, plan, report
 
@@ -63,6 +63,63 @@ def test_a_plan_says_what_another_host_takes(facts, text):
     switch = SwitchDocument(strategy="shadow", prepare_s=1.3, stop_s=0.02, pause_s=0.01, payback_s=None)
     assert render.switch(switch.model_copy(update={"between_hosts": over})).endswith(f"; {text} (predicted)")
     assert "other host" not in render.switch(switch)
+
+
+OVERLOADED = {"mean": None, "p99": None}
+FINE = {"mean": 0.02, "p99": 0.03}
+
+
+def a_plan(now: object = FINE, target: object = FINE, **facts: object) -> PlanDocument:
+    """From PP 2 to one device, of which nobody can tell how long it stands still."""
+
+    def figures(latency_s: object) -> dict[str, object]:
+        known = {"ttft_s": latency_s, "tpot_s": latency_s, "e2e_s": latency_s, "throughput_tok_s": 1, "gpu_util": 0.5}
+        rest = {"usd_per_hour": 0, "batch": 1, "quality_loss": 0, "error_band": 0.1, "source": "analytic", "devices": 1}
+        return known | rest
+
+    fields = {
+        "id": "plan-1",
+        "intent_id": "intent-1",
+        "generation": 1,
+        "model": "m",
+        "window": "always",
+        "now": {"text": "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32", "shape": "PP2", "devices": [0, 1]},
+        "target": {"text": "CPU[0]:0-8@fp32", "shape": "1x1", "devices": [0]},
+        "prediction": figures(target),
+        "now_prediction": now and figures(now),
+        "runner_up": None,
+        "reasons": [],
+        "switch": {"strategy": "shadow", "prepare_s": 1, "stop_s": None, "payback_s": None},
+    }
+    return PlanDocument.model_validate(fields | facts)
+
+
+@rows(
+    ("now", "target", "said"),
+    [
+        (OVERLOADED, FINE, "nobody can predict: what runs is overloaded"),
+        (FINE, OVERLOADED, "nobody can predict: the target is overloaded"),
+        (OVERLOADED, OVERLOADED, "nobody can predict: what runs and the target are overloaded"),
+        (FINE, FINE, "nobody can predict (predicted)"),
+        (None, FINE, "nobody can predict (predicted)"),
+    ],
+)
+def test_who_is_overloaded_is_told_of_the_one_that_is(now, target, said):
+    (words,) = [text for name, text in render.plan_rows(a_plan(now, target)) if name == "switch"]
+    assert said in words
+
+
+def test_what_keeps_up_where_today_does_not_is_no_saving():
+    assert ("on offer", "TP2 would keep up") in render.plan_rows(a_plan(offers=["TP2 would keep up"]))
+
+
+def test_a_second_pipeline_is_a_change():
+    stays = a_plan(now=None)
+    stays = stays.model_copy(update={"now": stays.target})
+    beside = stays.model_copy(update={"replicas": (stays.target,)})
+    assert (stays.changes, beside.changes) == (False, True)
+    assert "change" not in {name for name, _ in render.plan_rows(beside)}
+    assert ("change", "nothing to change: the target is what runs") in render.plan_rows(stays)
 
 
 @rows(

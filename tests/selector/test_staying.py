@@ -23,11 +23,11 @@ def test_what_holds_stays_and_what_could_be_saved_is_offered(choose, small):
     plan = plan_of(choose(small, ttft(2.0)))
     assert plan.target == plan.now == small.now
     assert plan.offers == (
-        "CPU 1x1@fp32 would hold every goal too and save 1 device; ask for the lowest cost to get it",
+        "CPU 1x1@fp32 would hold the same goals and save 1 device; ask for the lowest cost to get it",
     )
     assert "CPU PP2@fp32 stays: it holds what was asked, nothing has to move" in plan.reasons
     assert plan.bytes_to_move == {"weights": 0, "kv_per_token": 0}
-    assert plan.runner_up.reason == "would cost less, but what runs holds what was asked"
+    assert plan.runner_up.reason == "would cost less and hold no more goals; nobody asked for the lowest cost"
 
 
 def test_what_already_is_best_stays_and_nothing_moves(choose, small):
