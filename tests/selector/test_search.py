@@ -51,7 +51,9 @@ def test_llama_70b_at_peak_has_a_plan_in_full_precision(choose, large):
     plan = plan_of(choose(large, ttft(2.0)))
     assert plan.prediction.usd_per_hour < 8.8, "four A100 cost more"
     assert all(margin.margin >= 0 for margin in plan.margins)
-    assert plan.certificate[0].startswith(f"for less than {plan.prediction.usd_per_hour:.4g} USD/h the goals leave room")
+    assert plan.certificate[0].startswith(
+        f"for less than {plan.prediction.usd_per_hour:.4g} USD/h the goals leave room"
+    )
     assert plan.bytes_to_move["kv_per_token"] == 0
     assert plan.bytes_to_move["weights"] == pytest.approx(137e9, rel=0.01)
 
@@ -123,7 +125,9 @@ def test_minimising_cost_finds_the_cheapest_that_keeps_up(choose, large):
     quiet = replace(large, workload=Workload(0.5, 800, 250, 16))
     plan = plan_of(choose(quiet, Objective("cost", "minimize", "as cheap as possible")))
     assert plan.prediction.usd_per_hour <= plan.runner_up.prediction.usd_per_hour
-    assert plan.certificate[0].startswith(f"for less than {plan.prediction.usd_per_hour:.4g} USD/h the goals leave room")
+    assert plan.certificate[0].startswith(
+        f"for less than {plan.prediction.usd_per_hour:.4g} USD/h the goals leave room"
+    )
 
 
 def test_goals_on_different_statistics_may_each_be_held_by_a_batch_of_their_own(choose, large):

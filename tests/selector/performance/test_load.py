@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from selector.performance.latency import reading_of
 
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from selector.models import WorkloadError
-from selector.performance.latency import reading_of
 from selector.performance.load import (
     SERVING_SHARE,
     closed_loop,

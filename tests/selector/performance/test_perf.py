@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from selector.performance.latency import Reading
 
 from runtime.errors import TopologyError
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Precision, Topology, uniform
 from selector.models import Profile, ProfileError, Workload, shape
-from selector.performance.latency import Reading
 from selector.performance.load import LoadFigures, closed_loop_means
 from selector.performance.perf import ELEMENTWISE_VALUES, MLP_VALUES, LayerCost, Step
 from selector.performance.work import Lengths
