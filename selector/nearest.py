@@ -18,7 +18,7 @@ _LOOKED = 5
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Infeasibility:
     """What is said where no topology holds all hard goals."""
 
     trial: Trial

@@ -10,7 +10,7 @@ from runtime.errors import TopologyError
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
 from selector.models import Candidate, Prediction, Profile, ProfileError, SearchInput, Source
-from selector.performance.judge import IDLE_RPS, Outcome, judged, sustained_rps
+from selector.performance.judge import IDLE_RPS, LoadFigures, judged, sustained_rps
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import stage_costs
 from selector.performance.simulator import ServerModel
@@ -61,7 +61,7 @@ def candidate(
 
 def outcome(
     topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
-) -> Outcome | None:
+) -> LoadFigures | None:
     """What the simulation gives of a topology; as ``candidate`` otherwise."""
     steps = batching or usual_batching(topology, problem)
     server = server_of(topology, problem.model, problem.cluster, profiles, steps, problem.capabilities)
@@ -92,7 +92,7 @@ def _prediction(
     topology: Topology,
     problem: SearchInput,
     profiles: Mapping[str, Profile],
-    outcome: Outcome,
+    outcome: LoadFigures,
 ) -> Prediction:
     workload = problem.workload
     source, error_band = confidence(topology, profiles)

@@ -20,7 +20,7 @@ from selector.models import (
     SearchInput,
     SwitchPrediction,
 )
-from selector.nearest import Refusal
+from selector.nearest import Infeasibility
 from selector.objectives import FULL, UNSAID, Demands, Places, absolute, places, precisions_for, sort_goals
 from selector.prediction import as_it_runs
 from selector.ranking import Ranking
@@ -121,7 +121,7 @@ def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible
         question = replace(question, asked=asked)
     if held := _held(question, _explored(question, question.finder)):
         return _plan(question, question.trial.ranking.best(held), today)
-    refusal = Refusal(question.trial, question.finder).infeasible()
+    refusal = Infeasibility(question.trial, question.finder).infeasible()
     if held := _held(question, question.trial.candidates):  # found on the way to why there is nothing
         return _plan(question, question.trial.ranking.best(held), today)
     return replace(

@@ -38,7 +38,7 @@ _COLD = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LoadFigures:
     """What a server makes of a load. Latencies in seconds, infinite where requests pile up."""
 
     ttft_s: Reading
@@ -67,17 +67,17 @@ def reading_of(values: Values | Sequence[float], names: Sequence[str] = tuple(PE
     return {"mean": float(values.mean()), **dict(zip(names, quantiles.tolist(), strict=True))}
 
 
-def judged(server: ServerModel, workload: Workload, most_tokens: int) -> Outcome:
+def judged(server: ServerModel, workload: Workload, most_tokens: int) -> LoadFigures:
     """Latencies of a load, and what the server sustains; no request is longer than ``most_tokens``."""
     rate_rps = max(workload.rate_rps, IDLE_RPS)
     return _judged(server, replace(workload, rate_rps=rate_rps, concurrency=1), most_tokens)
 
 
 @lru_cache(maxsize=4096)
-def _judged(server: ServerModel, workload: Workload, most_tokens: int) -> Outcome:
+def _judged(server: ServerModel, workload: Workload, most_tokens: int) -> LoadFigures:
     sustained = sustained_rps(server, workload, most_tokens)
     if workload.rate_rps >= sustained:
-        return Outcome(_endless(), _endless(), _endless(), sustained, 0, batch_of(server, workload), server.slots)
+        return LoadFigures(_endless(), _endless(), _endless(), sustained, 0, batch_of(server, workload), server.slots)
     number = _requests(server, workload)
     served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS)
     return _outcome(served, sustained, batch_of(server, workload))
@@ -88,7 +88,7 @@ def batch_of(server: ServerModel, workload: Workload) -> int:
     return min(server.slots, server.kv_tokens // max(1, workload.input_tokens + workload.output_tokens))
 
 
-def closed(server: ServerModel, workload: Workload, clients: int, most_tokens: int) -> Outcome:
+def closed(server: ServerModel, workload: Workload, clients: int, most_tokens: int) -> LoadFigures:
     """The same of clients that each send their next request when the last one ends."""
     number = min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, 20 * clients))
     served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS, clients)
@@ -171,12 +171,12 @@ def _requests(server: ServerModel, workload: Workload) -> int:
     return int(min(MOST_REQUESTS, max(LEAST_REQUESTS, wanted)))
 
 
-def _outcome(served: Served, sustained: float, batch: int) -> Outcome:
+def _outcome(served: Served, sustained: float, batch: int) -> LoadFigures:
     done = served.done
     counted = slice(done // 10, done)
     there = ~np.isnan(served.last_s[counted])
     several = there & (served.outputs[counted] > 1)
-    return Outcome(
+    return LoadFigures(
         ttft_s=reading_of(served.ttft_s[counted][there]),
         tpot_s=reading_of(served.tpot_s[counted][several]),
         e2e_s=reading_of(served.e2e_s[counted][there]),
