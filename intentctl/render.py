@@ -345,6 +345,7 @@ def _amount(value: float, margin: docs.MarginDocument) -> str:
 STRATEGIES = {
     "shadow": "the target comes up beside what runs",
     "stream": "layers move one by one while requests stand still, for only one copy of the weights fits",
+    "restart": "the running engine ends first, and requests stand still until the target is up",
 }
 """How a switch goes, in words."""
 
@@ -364,11 +365,19 @@ def switch(switch: docs.SwitchDocument, why: str = "") -> str:
         "of that beyond the usual gap between tokens": switch.pause_s,
         "until it has paid for itself": switch.payback_s,
     }
-    figures = ", ".join(f"{seconds(value)} {words}" for words, value in parts.items() if value)
+    bands = {"to prepare": _band(switch.prepare_least_s, switch.prepare_most_s)}
+    if switch.stop_most_s:
+        bands["of standing still"] = f" (at most {seconds(switch.stop_most_s)})"
+    figures = ", ".join(f"{seconds(value)}{bands.get(words, '')} {words}" for words, value in parts.items() if value)
     if switch.stop_s is None:
         figures += f", a standstill that nobody can predict{why}"
     over = f"; {_crossing(switch.between_hosts)}" if switch.between_hosts else ""
     return f"{STRATEGIES[switch.strategy]}: {figures}{over} (predicted)"
+
+
+def _band(least_s: float | None, most_s: float | None) -> str:
+    """In which a figure lies, where that is known."""
+    return f" ({seconds(least_s)} to {seconds(most_s)})" if least_s is not None and most_s else ""
 
 
 def _crossing(over: docs.CrossingDocument) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runtime.errors import Reason, SwitchError
+from runtime.models import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,41 @@ class Batching:
 
 
 USUAL_BATCHING = Batching()
+
+
+Band = tuple[float, float]
+"""The least and the most, in seconds."""
+BUILT_IN_START: Band = (0.5, 6.0)
+"""Workers, groups and a probe step of the built-in engine: 0.4 to 2.5 s on a CPU and 2.4 to 8 s on an H100, copies of KV included
+(``benchmarks/results``: cutover-torch.json, gpu-H100.json)."""
+IMPORTS: Band = (3.0, 12.0)
+"""What a driver of the built-in engine takes longer without a spare one."""
+VLLM_START: Mapping[str, Band] = {
+    "processes": (10.0, 30.0),
+    "processes from a spare": (3.0, 8.0),
+    "groups and profile run": (5.0, 15.0),
+    "torch.compile": (8.0, 60.0),
+    "CUDA graphs": (15.0, 35.0),
+    "on a CPU": (27.0, 33.0),
+    "on a CPU from a spare": (6.0, 10.0),
+}
+"""Part of a start of vLLM to how long it takes. Public: vllm-project/vllm #19824 (a 70B at TP 8: Dynamo 15 s, compile 70 s,
+graphs 60 s), #11005 (an 8B: compile 19 s, graphs 10 to 15 s), #20264 (compiled before: 7.5 s, graphs 17 s, the first answer
+after 59 s). On a CPU as measured here (``benchmarks/results/prepare-vllm-cpu.json``)."""
+
+
+def together(*parts: Band) -> Band:
+    """Of what comes one after the other."""
+    return sum(least for least, _ in parts), sum(most for _, most in parts)
+
+
+def vllm_start(*, is_cpu: bool = False, has_spare: bool = False, is_eager: bool = False) -> Band:
+    """A start of vLLM, without the loading of weights."""
+    from_spare = " from a spare" if has_spare else ""
+    if is_cpu:
+        return VLLM_START[f"on a CPU{from_spare}"]
+    compiled = () if is_eager else ("torch.compile", "CUDA graphs")
+    return together(*(VLLM_START[part] for part in (f"processes{from_spare}", "groups and profile run", *compiled)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +99,15 @@ class Capabilities:
     """Of the engine."""
     lacks: str = ""
     """Why it serves no other formats, in words."""
+
+    start_s: Band = BUILT_IN_START
+    """To bring up what a switch goes to, beside the loading of weights: as it was measured, or a public figure."""
+    shares_weights: bool = True
+    """What a switch goes to takes the weights that its devices and hosts hold already; else two engines stand side by side."""
+    own_bytes: int = 0
+    """Of a device, that such an engine takes beside weights and KV."""
+    standby: frozenset[Topology] = frozenset()
+    """Where engines wait, warm, so that a switch there starts and loads nothing."""
 
     def serves_not(self, precision: str) -> str:
         """Why it serves no weight format, or nothing where it does."""

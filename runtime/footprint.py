@@ -15,6 +15,7 @@ from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology
 
 HEADROOM = 0.1
 """Share of a device's memory left for activations, buffers and the allocator."""
+LEAST_KV_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -162,6 +163,11 @@ def block_bytes(topology: Topology, model: ModelSpec, block_size: int) -> dict[i
 def kv_bytes_per_token(model: ModelSpec, kv: str) -> int:
     """Bytes of KV cache one token takes over the whole model in KV format ``kv``."""
     return round(2 * model.num_layers * model.num_kv_heads * model.head_dim * BYTES_PER_VALUE[kv])
+
+
+def usual_kv_bytes(memory: int, weights: int, own: int) -> int:
+    """KV cache on a device of an engine whose next one comes up beside it: a quarter leaves room for the weights of both."""
+    return max(LEAST_KV_BYTES, min(memory // 4, memory - weights - own))
 
 
 def blocks(

@@ -50,6 +50,8 @@ class Node:
     name: str
     gpus: tuple[Gpu, ...]
     link: Link
+    storage_bytes_s: float | None = None
+    """At which all its devices together read weights from its disk or network file system; None: nobody measured it."""
 
 
 @dataclass(frozen=True, slots=True)

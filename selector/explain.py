@@ -189,14 +189,6 @@ def not_paid(today: Candidate, best: Candidate, found: SwitchPrediction) -> str:
     )
 
 
-def streams(found: SwitchPrediction) -> str:
-    """That requests will stand still, for how long, and why."""
-    return (
-        f"requests will stand still for about {found.stop_s:.2g} s: only one copy of the weights fits, so layers move "
-        "one by one"
-    )
-
-
 def summary(candidate: Candidate) -> str:
     """What a topology is predicted to do."""
     prediction = candidate.prediction

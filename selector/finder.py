@@ -1,6 +1,6 @@
 """Goals to the topologies that may hold them, cheapest first, by bounds alone: what they do is simulated later. Pure."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -8,14 +8,13 @@ from itertools import accumulate, pairwise
 from intent.models import Config
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
-from selector.models import Profile, SearchInput
+from selector.models import Profile, SearchInput, Way
 from selector.objectives import Bound, thresholds
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import BLOCK_TOKENS, Setting, dealt, pools_of
 from selector.pipelines.optimum import Metric, Proof, Threshold, ladder, most_held, provably_none
-from selector.space import blocks_to_move, groups, narrowed, no_room, no_room_beside, stage_counts, stage_kinds
-
-Barred = Callable[[Topology, SearchInput], str]
+from selector.space import blocks_to_move, groups, narrowed, stage_counts, stage_kinds
+from selector.switching import way
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,8 @@ class Finder:
     profiles: Mapping[str, Profile]
     precisions: tuple[str, ...]
     most_quality_loss: float | None
+    ways: tuple[Way, ...] = ("shadow", "stream")
+    """How a switch may go, the best first."""
 
     def on(self, cluster: Cluster) -> "Finder":
         """The same on a part of the devices."""
@@ -114,7 +115,7 @@ class Finder:
             for cluster in _beside(self.problem, grid.setting.cluster):
                 part = _on_cluster(grid, cluster)
                 for pipeline in ladder(part, bounds, wanted, self.cost) if part else ():
-                    if part and (topology := self._bound(pipeline, part, no_room_beside)):
+                    if part and (topology := self._bound(pipeline, part, "shadow")):
                         found[topology] = self._cost_of(topology)
         return sorted(found, key=lambda topology: (found[topology], str(topology)))
 
@@ -124,10 +125,10 @@ class Finder:
 
     def _placed(self, pipeline: Pipeline, grid: Grid) -> Topology | None:
         """Beside what runs if there is room, else as the engine can get there."""
-        return self._bound(pipeline, grid, no_room_beside) or self._bound(pipeline, grid, no_room)
+        return next(filter(None, (self._bound(pipeline, grid, how) for how in self.ways)), None)
 
-    def _bound(self, pipeline: Pipeline, grid: Grid, barred: Barred) -> Topology | None:
-        """The pipeline on devices: today's first, since what they hold need not move.
+    def _bound(self, pipeline: Pipeline, grid: Grid, how: Way) -> Topology | None:
+        """The pipeline on devices to which a switch goes so: today's first, since what they hold need not move.
 
         Free ones if it does not fit there.
         """
@@ -137,7 +138,7 @@ class Finder:
         for first in (now, every - now):
             devices = dealt(grid.pools, wanted, first)
             topology = _topology(pipeline, devices) if devices else None
-            if topology and not barred(topology, self.problem):
+            if topology and way(topology, self.problem) == how:
                 return topology
         return None
 

@@ -62,6 +62,9 @@ def _spec(name: str, sizes: list[int]) -> ModelSpec:
 
 
 Source = Literal["measured", "calibrated", "analytic", "extrapolated"]
+Way = Literal["shadow", "stream", "restart"]
+"""How a switch goes: the target comes up beside what runs; layers move one by one where only one copy of the weights fits; or
+what runs ends first, and the target computes its requests anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,10 +408,9 @@ class CrossingPrediction:
 class SwitchPrediction:
     """What it takes to get from one topology to another, as predicted."""
 
-    strategy: Literal["shadow", "stream"]
-    """The target comes up beside what runs; or, where only one copy of the weights fits, layers move one by one."""
+    strategy: Way
     prepare_s: float
-    """To build groups and load weights, while the old one serves; streamed weights are loaded in the stop."""
+    """To start, load weights and copy KV while the old one serves; what only one copy fits for is loaded in the stop."""
     stop_s: float
     """For which streams stand still: from their last token on the one to their first on the other."""
     pause_s: float
@@ -416,7 +418,21 @@ class SwitchPrediction:
     payback_s: float | None
     """After which the devices (or the money) saved have won back those occupied twice; None where none are saved."""
     between_hosts: CrossingPrediction | None = None
-    """None within a host, or where nothing is known of the network."""
+    """None where no KV goes over a network, or nothing is known of it."""
+    prepare_least_s: float = 0.0
+    prepare_most_s: float = 0.0
+    """The band around ``prepare_s``: storage and starts of engines are known in bands."""
+    stop_most_s: float = 0.0
+    """Of a restart, at most."""
+    loading_s: float = 0.0
+    """The part of preparing, or of a restart's stop, in which weights are read and loaded."""
+    unmeasured: tuple[str, ...] = ()
+    """Nodes that read weights from a storage that nobody measured: a usual band is assumed."""
+
+    @property
+    def latest_s(self) -> float:
+        """From its beginning to the first token on the target, at most."""
+        return max(self.prepare_s, self.prepare_most_s) + max(self.stop_s, self.stop_most_s)
 
 
 @dataclass(frozen=True, slots=True)

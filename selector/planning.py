@@ -13,7 +13,7 @@ from selector.crossing import crossing
 from selector.models import Candidate, Infeasible, Margin, Plan, PlanRef, Profile, ProfileError, SearchInput
 from selector.prediction import as_it_runs, candidate
 from selector.search import select
-from selector.switching import bytes_to_move, switch
+from selector.switching import bytes_to_move, switch, told
 
 
 def named(
@@ -31,7 +31,7 @@ def named(
     found = _told_of(target, problem, profiles, batching)
     today = as_it_runs(problem, profiles)
     change = switch(today, found, problem, crossing(today, found, problem, profiles)) if today else None
-    waits = (explain.streams(change),) if change and change.strategy == "stream" else ()
+    waits = told(change) if change else []
     return Plan(
         id=ticket.plan_id,
         intent_id=ticket.intent_id,
@@ -47,7 +47,7 @@ def named(
         now_prediction=today.prediction if today else None,
         runner_up=None,
         reasons=(f"named, not searched for: {explain.summary(found)}", *waits),
-        bytes_to_move=bytes_to_move(problem.now, target, problem.model),
+        bytes_to_move=bytes_to_move(problem.now, target, problem.model, problem.capabilities),
         switch=change,
     )
 

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from intent.models import Goal, Objective, ReconfigRule, Relative, TenantException
-from runtime.capabilities import Capabilities
 from runtime.models import Cluster, Topology
 from selector import explain
 from selector.crossing import crossing
@@ -25,7 +24,7 @@ from selector.objectives import FULL, UNSAID, Demands, Places, absolute, places,
 from selector.prediction import as_it_runs
 from selector.ranking import Ranking
 from selector.space import blocker, weights_of
-from selector.switching import bytes_to_move, switch
+from selector.switching import bytes_to_move, switch, told
 from selector.trial import Trial
 
 LONGEST_PAYBACK_S = 3600.0
@@ -58,11 +57,18 @@ class _Question:
     asked: _Asked
     inventory: Cluster
     """All there is, whatever goals leave of it."""
+    bounds_stops: bool
+    """Whether a goal bounds how long a switch stops streams."""
 
     @property
     def demands(self) -> Demands:
         """What is demanded."""
         return self.trial.ranking.demands
+
+    @property
+    def may_stand_still(self) -> bool:
+        """Whether what runs may end before its successor is up: not where a goal bounds stops."""
+        return self.finder.problem.now is not None and not self.bounds_stops
 
     @property
     def today(self) -> Candidate | None:
@@ -93,7 +99,11 @@ def select(
 
 def _opened(goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef) -> _Question:
     where = places(goals, problem)
-    here = replace(problem, cluster=where.allowed, capabilities=_for_goals(goals, problem.capabilities))
+    bounds_stops = any(isinstance(goal, Objective) and goal.metric == "reconfig_pause" for goal in goals)
+    engine = problem.capabilities
+    if engine and bounds_stops:
+        engine = replace(engine, streams=False)
+    here = replace(problem, cluster=where.allowed, capabilities=engine)
     relative = [goal for goal in goals if isinstance(goal, Relative)]
     settled = absolute(goals, as_it_runs(problem, profiles) if relative else None, problem.workload)
     new = [
@@ -103,7 +113,7 @@ def _opened(goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, 
     finder = Finder(here, profiles, _precisions(demands, here, profiles), demands.most_quality_loss)
     notes = (*where.notes, *map(explain.relative_to_today, new), *_notes(finder, demands, goals))
     asked = _Asked(ticket, notes, *_accounted(settled, demands, here))
-    return _Question(where, finder, Trial(Ranking(demands, here), profiles), asked, problem.cluster)
+    return _Question(where, finder, Trial(Ranking(demands, here), profiles), asked, problem.cluster, bounds_stops)
 
 
 def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible:
@@ -122,7 +132,10 @@ def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible
     if held := _held(question, _explored(question, question.finder)):
         return _plan(question, question.trial.ranking.best(held), today)
     refusal = Infeasibility(question.trial, question.finder).infeasible()
-    if held := _held(question, question.trial.candidates):  # found on the way to why there is nothing
+    held = _held(question, question.trial.candidates)  # found on the way to why there is nothing
+    if not held and question.may_stand_still:
+        held = _held(question, _explored(question, replace(question.finder, ways=("restart",))))
+    if held:
         return _plan(question, question.trial.ranking.best(held), today)
     return replace(
         refusal,
@@ -185,12 +198,6 @@ def _why_it_stays(frozen: Sequence[int], goals: Sequence[Goal]) -> str:
         return f"{bans[0].evidence!r} forbids a switch, so what runs stays as it is"
     devices = f"device{'s' if len(frozen) > 1 else ''} {', '.join(map(str, frozen))}"
     return f"{devices} may not be touched, so what runs there stays as it is"
-
-
-def _for_goals(goals: Sequence[Goal], engine: Capabilities | None) -> Capabilities | None:
-    """What the engine may do: nothing with a long stop where a goal bounds stops."""
-    bounded = any(isinstance(goal, Objective) and goal.metric == "reconfig_pause" for goal in goals)
-    return replace(engine, streams=False) if engine and bounded else engine
 
 
 def _stays(question: _Question, today: Candidate | None, note: str) -> Plan | Infeasible:
@@ -280,7 +287,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
     second = _runner_up(question, best, found)
     margins = tuple(ranking.margin(goal, best) for goal in (*demands.bounds, *demands.wishes))
     change = _switch(question, today, best)
-    waits = [explain.streams(change)] if change and change.strategy == "stream" else []
+    waits = told(change) if change else []
     missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return Plan(
         id=asked.ticket.plan_id,
@@ -308,7 +315,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
         left_out=asked.left_out,
         offers=_offers(question, best, found),
         considered=question.finder.size,
-        bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model),
+        bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model, problem.capabilities),
         switch=change,
         certificate=_certificate(question, best) if best is found else (),
     )

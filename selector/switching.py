@@ -1,29 +1,39 @@
-"""What a switch takes: bytes, seconds, and when it has paid for itself. Pure."""
+"""What a switch takes: how it goes, bytes, seconds, and when it has paid for itself. Pure."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from runtime.footprint import owned, transfer
+from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, vllm_start
+from runtime.footprint import Piece, owned, transfer, usual_kv_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
-from selector.models import Candidate, CrossingPrediction, SearchInput, SwitchPrediction
-from selector.space import crowded, streamed
+from selector.models import Candidate, CrossingPrediction, SearchInput, SwitchPrediction, Way
+from selector.space import crowded, no_room, streamed
 
 LOAD_BYTES_S = {"nvlink": 20e9, "pcie": 20e9, "network": 10e9, "shared-memory": 2e9}
 """Link of a node to how fast a device there takes weights from the host: PCIe 4.0 x16 as reached, memory copies on a CPU."""
-BUILD_S = 1.0
-"""To build communication groups and run a probe step, beside the loading."""
+STORAGE_BYTES_S = (3e9, 6e9)
+"""At which a node reads weights where nobody measured its storage: an NVMe disk of a server, the slow and the fast."""
+FILE_WIDTH = 2.0
+"""Bytes per value of a checkpoint as models are published; narrower formats may be made from it while it is loaded."""
+STANDBY: Band = (0.05, 1.0)
+"""Of what stands by, warm: no more than a probe."""
 
 
-def bytes_to_move(now: Topology | None, target: Topology, model: ModelSpec) -> dict[str, int]:
-    """``weights``: bytes the target devices lack.
+def bytes_to_move(
+    now: Topology | None, target: Topology, model: ModelSpec, engine: Capabilities | None = None
+) -> dict[str, int]:
+    """``weights``: bytes the target devices lack; all of them where the engine shares none with what runs.
 
     ``kv_per_token``: KV bytes copied per token in the cache.
 
     Weights of a layer are counted by KV heads, as TP cuts them; embedding and head (a few percent) are left
     out.
     """
-    return {"weights": _weights(now, target, model), "kv_per_token": _kv_per_token(now, target, model)}
+    kv_per_token = round(kv_bytes(now, target, model, {})) if now else 0
+    held = None if engine and not engine.shares_weights else now
+    return {"weights": _weights(held, target, model), "kv_per_token": kv_per_token}
 
 
 def _weights(now: Topology | None, target: Topology, model: ModelSpec) -> int:
@@ -51,15 +61,49 @@ def _weights_of(topology: Topology, layer: int) -> str:
     return topology.stage_of(layer).precision_of(layer).weights
 
 
-def _kv_per_token(now: Topology | None, target: Topology, model: ModelSpec) -> int:
-    if now is None:
-        return 0
+def kv_bytes(now: Topology, target: Topology, model: ModelSpec, at: Mapping[int, str]) -> float:
+    """KV bytes per token that are copied from device to device, less what stays in one place (``at``)."""
     size = 0.0
     for box in transfer(now, target, model):
+        if box.source in at and at[box.source] == at.get(box.target):
+            continue
         for layer in range(*box.layers):
             width = BYTES_PER_VALUE[now.stage_of(layer).precision_of(layer).kv]
             size += 2 * model.head_dim * width * (box.heads[1] - box.heads[0])
-    return round(size)
+    return size
+
+
+def way(topology: Topology, problem: SearchInput) -> Way | None:
+    """How a switch from what runs to a topology can go; None: not at all, it does not fit even alone."""
+    engine = problem.capabilities
+    now = problem.now
+    if now is None or topology == now or (engine and topology in engine.standby):
+        return "shadow"
+    stands_alone = engine is not None and not engine.shares_weights
+    if no_room(topology, replace(problem, now=None)) or (stands_alone and _too_full((topology,), problem)):
+        return None
+    if not (_too_full((now, topology), problem) if stands_alone else crowded(topology, problem)):
+        return "shadow"
+    streams = engine is not None and engine.streams and not stands_alone
+    return "stream" if streams and not no_room(topology, problem) else "restart"
+
+
+def _too_full(topologies: tuple[Topology, ...], problem: SearchInput) -> bool:
+    """Whether engines that share nothing do not fit side by side on the devices of the last one."""
+    engine = problem.capabilities
+    assert engine is not None, "an engine shares nothing"
+    cluster = problem.cluster
+    weights = [weight_bytes(topology, problem.model) for topology in topologies]
+    each_bytes = engine.kv_bytes
+    if each_bytes is None:  # as the first of them is started
+        known = {gpu.index: gpu.memory_bytes for gpu in cluster.gpus}
+        memory = min(known[device] for topology in topologies for device in topology.devices if device in known)
+        each_bytes = usual_kv_bytes(memory, max(weights[0].values()), engine.own_bytes)
+    each_bytes += engine.own_bytes
+    return any(
+        sum(sizes[device] + each_bytes for sizes in weights if device in sizes) > cluster.gpu(device).memory_bytes
+        for device in topologies[-1].devices
+    )
 
 
 def switch(
@@ -69,40 +113,144 @@ def switch(
 
     How long to prepare, how long streams stand still, when it has paid for itself.
 
-    Preparing is loading what the slowest device lacks; a stop drains one pass of today's pipeline and waits for the first of the
-    target's. Where the target cannot come up beside what runs the stop has the loading too. Both sets of devices are occupied
-    while it is prepared, which the devices (or the money) saved have to win back. ``over`` is what another host takes besides.
+    Preparing is starting an engine and loading what it lacks; a stop drains one pass of today's pipeline and waits for the first
+    of the target's. Where the target cannot come up beside what runs the stop has the loading too, or all of it. Both sets of
+    devices are occupied while it is prepared, which the devices (or the money) saved have to win back. ``over`` is what the way
+    over a network takes besides.
     """
     if today.topology == target.topology:
         return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)
+    here = replace(problem, now=today.topology)
+    how = way(target.topology, here) or "restart"
     passes_s = today.prediction.tpot_s["mean"], target.prediction.tpot_s["mean"]
-    stop_s = sum(passes_s)
-    pause_s = min(passes_s)
-    prices = _prices(problem.cluster)
-    if crowded(target.topology, problem):
-        loading_s = _loading_s(streamed(target.topology, problem).load_bytes, problem.cluster)
-        payback_s = _payback_s(today, target, prices, BUILD_S)
-        return SwitchPrediction("stream", BUILD_S, stop_s + loading_s, pause_s + loading_s, payback_s)
-    lacking = _lacking(today.topology, target.topology, problem.model)
-    prepare_s = BUILD_S + _loading_s(lacking, problem.cluster)
-    if over is not None:
-        prepare_s += over.sync_s if math.isfinite(over.sync_s) else 0.0
-        stop_s += over.cut_s
-        pause_s += over.cut_s
-    return SwitchPrediction("shadow", prepare_s, stop_s, pause_s, _payback_s(today, target, prices, prepare_s), over)
+    load = _loading(target.topology, here)
+    band = together(_start(target.topology, here), load.band)
+    inside_s = most_s = 0.0
+    if how == "restart":
+        anew_s = over.anew_s if over else 0.0
+        inside_s = _middle(band) + anew_s
+        most_s = sum(passes_s) + band[1] + anew_s
+        band = (0.0, 0.0)
+    elif how == "stream":
+        inside_s = _over_links(streamed(target.topology, here).load_bytes, problem.cluster)
+        band = _start(target.topology, here)
+    elif over is not None:
+        sync_s = over.sync_s if math.isfinite(over.sync_s) else 0.0
+        inside_s = over.cut_s
+        band = together(band, (sync_s, sync_s))
+    prepare_s = _middle(band)
+    return SwitchPrediction(
+        how,
+        prepare_s,
+        sum(passes_s) + inside_s,
+        min(passes_s) + inside_s,
+        _payback_s(today, target, _prices(problem.cluster), prepare_s),
+        None if how == "restart" else over,
+        *band,
+        stop_most_s=most_s,
+        loading_s=_middle(load.band),
+        unmeasured=load.unmeasured,
+    )
 
 
-def _loading_s(sizes: Mapping[int, float], cluster: Cluster) -> float:
-    """Until the slowest device has its bytes."""
+def told(found: SwitchPrediction) -> list[str]:
+    """What a person has to know of a switch: that requests stand still for long, and which figures are assumed."""
+    sentences = list[str]()
+    stop_s, most_s = (f"{float(f'{seconds:.2g}'):g} s" for seconds in (found.stop_s, found.stop_most_s))
+    if found.strategy == "stream":
+        only = "only one copy of the weights fits, so layers move one by one"
+        sentences.append(f"requests will stand still for about {stop_s}: {only}")
+    elif found.strategy == "restart":
+        sentences.append(
+            f"requests stand still for about {stop_s} ({most_s} at most): the running engine has to end first"
+        )
+    if found.unmeasured:
+        slow, fast = (f"{bytes_s / 1e9:g}" for bytes_s in STORAGE_BYTES_S)
+        where = " and ".join(found.unmeasured)
+        assumed = f"nobody measured the storage of {where}: {slow} to {fast} GB/s are assumed"
+        sentences.append(f"{assumed} (say it as storage: {{bandwidth_gb_s: N}} of the node)")
+    return sentences
+
+
+def _middle(band: Band) -> float:
+    """Of a band, in proportion: as far from its least as from its most."""
+    return math.sqrt(band[0] * band[1])
+
+
+def _start(target: Topology, problem: SearchInput) -> Band:
+    """Of the engine that the file names; of a usual one, on GPUs, where it names none."""
+    engine = problem.capabilities
+    if engine is None:
+        return BUILT_IN_START if _is_cpu(problem.cluster) else vllm_start()
+    return STANDBY if target in engine.standby else engine.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """Weights on their way to devices."""
+
+    band: Band
+    unmeasured: tuple[str, ...] = ()
+
+
+def _loading(target: Topology, problem: SearchInput) -> _Loading:
+    """From the storage of each node, which its devices share, and over the link of each device.
+
+    What a host holds already is not read again, where the engine keeps to that.
+    """
+    engine = problem.capabilities
+    if engine and target in engine.standby:
+        return _Loading((0.0, 0.0))
+    shares = engine.shares_weights if engine else _is_cpu(problem.cluster)
+    now = problem.now if shares else None
+    link_s = _over_links(_lacking(now, target, problem.model), problem.cluster)
+    narrow, wide = _file_widths(problem)
+    least_s = most_s = 0.0
+    unmeasured = list[str]()
+    for node in problem.cluster.nodes:
+        devices = {gpu.index for gpu in node.gpus}
+        pieces = _pieces(target, devices, problem.model) - (_pieces(now, devices, problem.model) if now else set())
+        values = len(pieces) * problem.model.layer_parameters / problem.model.num_kv_heads
+        slow, fast = (node.storage_bytes_s,) * 2 if node.storage_bytes_s else STORAGE_BYTES_S
+        least_s = max(least_s, values * narrow / fast)
+        most_s = max(most_s, values * wide / slow)
+        if pieces and node.storage_bytes_s is None:
+            unmeasured.append(node.name)
+    return _Loading((max(least_s, link_s), most_s + link_s), tuple(unmeasured))
+
+
+def _pieces(topology: Topology, devices: Collection[int], model: ModelSpec) -> set[tuple[Piece, str]]:
+    """The weights, counted by KV heads, that some devices hold, each in its format."""
+    held = owned(topology, model)
+    formats = [_weights_of(topology, layer) for layer in range(model.num_layers)]
+    return {(piece, formats[piece.layer]) for device in held.keys() & devices for piece in held[device]}
+
+
+def _file_widths(problem: SearchInput) -> tuple[float, float]:
+    """Bytes per value of the checkpoint: of the format that the deployment names, or of one it is made from."""
+    name = problem.precision or (_weights_of(problem.now, 0) if problem.now else "bf16")
+    own = BYTES_PER_VALUE[name]
+    return min(own, FILE_WIDTH), max(own, FILE_WIDTH)
+
+
+def _is_cpu(cluster: Cluster) -> bool:
+    return all(kind.lower() == "cpu" for kind in cluster.kinds)
+
+
+def _over_links(sizes: Mapping[int, float], cluster: Cluster) -> float:
+    """Until the slowest device has its bytes from the host."""
     links = {gpu.index: node.link.kind for node in cluster.nodes for gpu in node.gpus}
     return max((size / LOAD_BYTES_S.get(links.get(device, ""), 10e9) for device, size in sizes.items()), default=0.0)
 
 
 def _payback_s(today: Candidate, target: Candidate, prices: Mapping[int, float], prepare_s: float) -> float | None:
-    """None where the target occupies no less than today."""
-    now, then = (sum(prices[device] for device in candidate.topology.devices) for candidate in (today, target))
-    both = sum(prices[device] for device in {*today.topology.devices, *target.topology.devices})
-    return prepare_s * (both - now) / (now - then) if then < now else None
+    """None where the target occupies no less than today.
+
+    Each difference is summed by itself: what is the same on both sides must not leave a rest.
+    """
+    now, then = (frozenset(candidate.topology.devices) for candidate in (today, target))
+    more, less = (math.fsum(prices[device] for device in side) for side in (then - now, now - then))
+    return prepare_s * more / (less - more) if less - more > 1e-9 * less else None
 
 
 def _prices(cluster: Cluster) -> dict[int, float]:

@@ -244,8 +244,15 @@ def _link(data: Section) -> Link:
 
 def _cluster(data: Section) -> Cluster:
     index = itertools.count()
-    nodes = tuple(Node(node["name"], tuple(_gpus(node, index)), _link(node["link"])) for node in data["nodes"])
+    nodes = tuple(
+        Node(node["name"], tuple(_gpus(node, index)), _link(node["link"]), _storage_bytes_s(node))
+        for node in data["nodes"]
+    )
     return Cluster(nodes, _link(data["network"]) if "network" in data else None)
+
+
+def _storage_bytes_s(node: Section) -> float | None:
+    return node["storage"]["bandwidth_gb_s"] * 1e9 if "storage" in node else None
 
 
 def _check_nodes(source: LocatedYaml) -> None:

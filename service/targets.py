@@ -1,7 +1,7 @@
 """Plans to a topology that somebody named, where others are searched for (docs/decisions/0032)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from intent.models import Intent, TranslatorInfo
 from runtime.capabilities import Batching
@@ -52,7 +52,12 @@ def read(text: str, place: ModelContext) -> Topology:
 
 def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
     """Why the deployment, its devices or its engine do not run a topology in a window, or nothing."""
-    from selector.space import blocker, weights_of  # here, for a service that starts need not wait for numpy
+    from selector.space import (
+        load_free_blocker,
+        no_room,
+        weights_of,
+    )  # here: a service that starts need not wait for numpy
+    from selector.switching import way
 
     model = place.model
     try:
@@ -66,7 +71,10 @@ def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
         hosts = (node.name for node in model.reach(now).nodes)
         what = "the built-in engine moves requests between hosts on CPUs only"
         return f"{target}: {what}, and {model.name} runs on GPUs of {', '.join(hosts)}"
-    why = blocker(target, place.problem(window), weights_of(target))
+    problem = place.problem(window)
+    why = load_free_blocker(target, problem, weights_of(target)) or no_room(target, replace(problem, now=None))
+    if not why and way(target, problem) is None:
+        why = "an engine of its kind does not fit there, even alone"
     return why and f"{target}: {why}"
 
 

@@ -6,7 +6,7 @@ Imports no torch, so that pure parts and the service can use it.
 from dataclasses import dataclass
 from typing import Literal
 
-from runtime.capabilities import Batching, Capabilities
+from runtime.capabilities import BUILT_IN_START, IMPORTS, Batching, Capabilities, together
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Topology, uniform
 
@@ -119,6 +119,7 @@ def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> 
         if model.quantised
         else "it runs the one that it was started with",
         kv_tokens=None if settings.num_blocks is None else (settings.num_blocks - SCRATCH) * settings.block_size,
+        start_s=BUILT_IN_START if settings.spare else together(BUILT_IN_START, IMPORTS),
     )
 
 

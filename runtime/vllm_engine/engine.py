@@ -108,7 +108,8 @@ class VllmEngine(Revived):
     def capabilities(self) -> Capabilities:
         """One TP degree for all stages, any number of stages up to the layers."""
         known = launch.capabilities(self.cluster, self.model, self.settings)
-        return replace(known, running=self.active.batching)
+        standby = frozenset(instance.topology for instance in self.standby)
+        return replace(known, running=self.active.batching, standby=standby)
 
     @property
     def topology(self) -> Topology:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runtime.capabilities import Batching, Capabilities
+from runtime.capabilities import Batching, Capabilities, vllm_start
 from runtime.errors import EngineStartError, Reason, SwitchError
-from runtime.footprint import weight_bytes
+from runtime.footprint import usual_kv_bytes, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.vllm_engine.models import VllmSettings
 
@@ -28,7 +28,6 @@ OVERHEAD_BYTES = 2 << 30
 """On a GPU, of an engine beside weights and KV: context, workspaces, captured graphs, activations of a step."""
 CPU_BYTES = 1 << 30
 """KV cache of a worker on a CPU, and staging memory."""
-LEAST_BYTES = 64 << 20
 USUAL = Batching(128, 2048)
 """What vLLM chooses where it is told nothing, in a process that is no server of its own; so it is told that."""
 LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_tokens"}
@@ -49,6 +48,8 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
     if model.quantised:
         precisions = () if on_cpu else (model.quantised,)
         lacks = f"the checkpoint is quantised to {model.quantised}, which takes GPUs"
+    has_spare = settings.spare and len(cluster.kinds) == 1
+    is_eager = bool(settings.options.get("enforce_eager", on_cpu))
     return Capabilities(
         degrees,
         model.num_layers,
@@ -56,9 +57,12 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
         tp_per_stage=False,
         replicated_kv_heads=False,
         batching=steps(settings),
-        kv_bytes=settings.kv_cache_bytes or None,
+        kv_bytes=settings.kv_cache_bytes or (CPU_BYTES if on_cpu else None),
         name="vllm",
         lacks=lacks,
+        start_s=vllm_start(is_cpu=on_cpu, has_spare=has_spare, is_eager=is_eager),
+        shares_weights=False,
+        own_bytes=0 if on_cpu else OVERHEAD_BYTES,
     )
 
 
@@ -163,9 +167,9 @@ def sized(settings: VllmSettings, cluster: Cluster, topology: Topology, weights:
     A quarter of a device for KV leaves room for the weights of two engines side by side.
     """
     memory = min(cluster.gpu(device).memory_bytes for device in topology.devices)
-    spare = memory - weights - OVERHEAD_BYTES
     on_cpu = is_cpu(cluster)
-    kv_cache = settings.kv_cache_bytes or (CPU_BYTES if on_cpu else max(LEAST_BYTES, min(memory // 4, spare)))
+    usual = CPU_BYTES if on_cpu else usual_kv_bytes(memory, weights, OVERHEAD_BYTES)
+    kv_cache = settings.kv_cache_bytes or usual
     staging = CPU_BYTES if on_cpu else kv_cache * len(topology.devices)
     return replace(
         settings,

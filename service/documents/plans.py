@@ -1,7 +1,7 @@
 """Intents and their versions, plans and what they predict."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, computed_field, model_validator
@@ -12,7 +12,7 @@ from intent.openslo.export import Loss
 from intent.windows import MOMENT
 from runtime.capabilities import Batching
 from runtime.models import Stage, Topology
-from selector.models import LeftOut, Source, Workload
+from selector.models import LeftOut, Source, Way, Workload
 from service.documents.forms import (
     Document,
     Finite,
@@ -24,6 +24,9 @@ from service.documents.forms import (
     Request,
     Text,
 )
+
+OUTAGE = "outage"
+"""The finding of a plan for which requests stand still until another engine is up."""
 
 
 class TranslateRequest(Request):
@@ -196,20 +199,27 @@ class SwitchDocument(Document):
     In seconds; null is without end, where what runs or the target is overloaded.
     """
 
-    strategy: Literal["shadow", "stream"] = Field(
-        description="the target comes up beside what runs, or layers move one by one"
+    strategy: Way = Field(
+        description="the target comes up beside what runs, layers move one by one, or what runs ends first: an outage"
     )
-    prepare_s: Finite
+    prepare_s: Finite = Field(description="until the target can take over: start, weights, KV")
+    prepare_least_s: Finite = Field(default=None, description="the band around it")
+    prepare_most_s: Finite = None
     stop_s: Finite = Field(description="for which streams stand still")
+    stop_most_s: Finite = Field(default=None, description="at most, where what runs ends first")
     pause_s: Finite = Field(
         default=None,
         description="the part of it beyond the usual time between two tokens, on the slower side",
     )
     payback_s: Finite = Field(description="until it has paid for itself; null: never, or nothing is saved")
+    loading_s: Finite = Field(default=None, description="of preparing, or of an outage: reading and loading weights")
+    unmeasured: tuple[str, ...] = Field(
+        default=(), description="nodes whose storage nobody measured: a usual band is assumed"
+    )
     between_hosts: CrossingDocument | None = Field(
         default=None,
         exclude_if=lambda found: found is None,
-        description="where the target is on another host and the file names the network",
+        description="where KV goes to another node, and the file names the network",
     )
 
 
@@ -260,9 +270,21 @@ class PlanDocument(Document):
         return self.now is None or self.now.text != self.target.text or is_refilled
 
     def sealed(self) -> "PlanDocument":
-        """With its digest: SHA-256 of all that it says, in hex."""
-        content = self.model_dump_json(exclude={"digest", "simulation"})
-        return self.model_copy(update={"digest": hashlib.sha256(content.encode()).hexdigest()})
+        """With all that a person has to see of it, and its digest: SHA-256 of all that it says, in hex."""
+        others = (finding for finding in self.to_acknowledge if finding.code != OUTAGE)
+        whole = self.model_copy(update={"to_acknowledge": (*others, *self._outage())})
+        content = whole.model_dump_json(exclude={"digest", "simulation"})
+        return whole.model_copy(update={"digest": hashlib.sha256(content.encode()).hexdigest()})
+
+    def _outage(self) -> Iterator[Finding]:
+        """That requests stand still until another engine is up."""
+        if self.switch and self.switch.strategy == "restart":
+            stop_s = self.switch.stop_s
+            most_s = self.switch.stop_most_s
+            still = f"about {float(f'{stop_s:.2g}'):g} s" if stop_s else "a time that nobody can predict"
+            most = f" ({float(f'{most_s:.2g}'):g} s at most)" if most_s else ""
+            why = "the running engine has to end first"
+            yield Finding(OUTAGE, "/switch", f"Requests stand still for {still}{most}: {why}.", self.target.shape)
 
 
 class InfeasibleDocument(Document):

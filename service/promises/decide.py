@@ -23,6 +23,10 @@ class Rules:
     """Between two looks."""
     dwell_s: float = 300
     """Between two switches that undo each other, and between two rescues."""
+    stay_s: float = 1800
+    """That the agenda stays where a switch leads, as far as no goal is missed by that."""
+    least_gain: float = 0.05
+    """Share of what staying costs that a round trip has to save, its own cost counted."""
     calm_s: float = 300
     """That nothing is missed and the load is as declared before what a rescue did is taken back, or anything is saved."""
     patience_s: float = 15

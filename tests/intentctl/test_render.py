@@ -113,15 +113,6 @@ def test_what_keeps_up_where_today_does_not_is_no_saving():
     assert ("on offer", "TP2 would keep up") in render.plan_rows(a_plan(offers=["TP2 would keep up"]))
 
 
-def test_a_second_pipeline_is_a_change():
-    stays = a_plan(now=None)
-    stays = stays.model_copy(update={"now": stays.target})
-    beside = stays.model_copy(update={"replicas": (stays.target,)})
-    assert (stays.changes, beside.changes) == (False, True)
-    assert "change" not in {name for name, _ in render.plan_rows(beside)}
-    assert ("change", "nothing to change: the target is what runs") in render.plan_rows(stays)
-
-
 @rows(
     ("load", "text"),
     [
@@ -144,6 +135,17 @@ def test_a_second_pipeline_is_a_change():
 def test_a_plan_says_for_which_load_it_was_made(load, text):
     assert ("load", text) in render.plan_rows(plan(workload=load))
     assert "load" not in dict(render.plan_rows(plan()))
+
+
+def test_a_switch_is_told_with_its_band_and_as_the_outage_that_it_is():
+    band = SwitchDocument(
+        strategy="shadow", prepare_s=97.2, stop_s=0.2, payback_s=None, prepare_least_s=54.0, prepare_most_s=175.0
+    )
+    assert "97.2 s (54 s to 175 s) to prepare" in render.switch(band)
+    ends = SwitchDocument(strategy="restart", prepare_s=0.0, stop_s=95.0, payback_s=None, stop_most_s=160.0)
+    told = render.switch(ends)
+    assert "the running engine ends first" in told
+    assert "95 s (at most 160 s) of standing still" in told
 
 
 @rows(

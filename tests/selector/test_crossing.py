@@ -18,7 +18,7 @@ from selector import crossing as selected
 from selector.crossing import LAST_TOKENS, LINK_SHARE, ROUND_TRIPS, crossing
 from selector.models import Candidate, CpuSamples, CrossingPrediction, Profile, SearchInput, Workload
 from selector.profiles import fit_cpu
-from selector.switching import BUILD_S, switch
+from selector.switching import switch
 from tests.selector.goals import predicted
 
 ENGINE = Capabilities((1, 2), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False, carries=True)
@@ -53,7 +53,8 @@ def test_it_copies_what_is_in_flight_with_half_of_the_network_less_what_is_writt
     assert found.sync_s == pytest.approx(found.kv_bytes / (5e8 - tokens_s * token_bytes))
     assert found.cut_s == pytest.approx(ROUND_TRIPS * 2e-4 + 8 * LAST_TOKENS * token_bytes / 1e9)
     within, over = switch(here, there, PROBLEM), switch(here, there, PROBLEM, found)
-    assert over.prepare_s - within.prepare_s == pytest.approx(found.sync_s)
+    assert over.prepare_least_s - within.prepare_least_s == pytest.approx(found.sync_s)
+    assert over.prepare_most_s - within.prepare_most_s == pytest.approx(found.sync_s)
     assert over.stop_s - within.stop_s == pytest.approx(found.cut_s) == pytest.approx(over.pause_s - within.pause_s)
     assert over.between_hosts == found
 
@@ -63,6 +64,30 @@ def test_within_a_host_or_without_a_network_or_figures_there_is_nothing_to_say()
     unknown = replace(PROBLEM, cluster=replace(CLUSTER, between=None))
     assert crossing(on("0"), on("2"), unknown, PROFILES) is None
     assert crossing(on("0"), on("2"), PROBLEM, {}) is None
+
+
+def test_nodes_of_one_network_count_as_hosts_do_and_by_what_goes_over():
+    nodes = replace(PROBLEM, cluster=replace(CLUSTER, network=NETWORK, between=None))
+    here, there = on("2"), on("0,1")
+    assert crossing(here, there, nodes, PROFILES) == crossing(here, there, PROBLEM, PROFILES)
+    half = parse_topology("CPU[2]:0-4 > CPU[0]:4-8", CLUSTER, 8, "fp32")
+    over = predicted(half, 0.02, 0.02)
+    assert crossing(here, over, nodes, PROFILES).kv_bytes == crossing(here, there, nodes, PROFILES).kv_bytes / 2
+    assert crossing(here, on("3"), nodes, PROFILES) is None, "it stays on its node"
+
+
+def test_what_has_to_end_first_computes_all_of_it_anew_in_the_stop():
+    gpus = (tuple(replace(gpu, memory_bytes=10_500_000) for gpu in node.gpus) for node in CLUSTER.nodes)
+    nodes = (replace(node, gpus=mine) for node, mine in zip(CLUSTER.nodes, gpus, strict=True))
+    light = replace(PROBLEM.workload, output_tokens=20, concurrency=1)
+    small = replace(PROBLEM, cluster=replace(CLUSTER, nodes=tuple(nodes), between=None), workload=light)
+    here, there = on("0"), on("0,1")
+    found = crossing(here, there, small, PROFILES)
+    assert (found.path, found.sync_s, found.cut_s) == ("anew", found.anew_s, 0.0)
+    told, alone = (switch(here, there, small, over) for over in (found, None))
+    assert told.strategy == "restart"
+    assert told.stop_s - alone.stop_s == pytest.approx(found.anew_s)
+    assert told.between_hosts is None, "it stays on its node"
 
 
 def test_an_engine_that_carries_nothing_computes_anew():
@@ -85,7 +110,8 @@ def test_a_faster_network_never_takes_longer_and_one_that_is_too_slow_never_gets
     assert 0 < fast.sync_s <= slow.sync_s
     assert 0 < fast.cut_s <= slow.cut_s
     assert math.isinf(over(1e3).sync_s)
-    assert switch(on("2"), on("0,1"), PROBLEM, over(1e3)).prepare_s < BUILD_S + 1, "what never ends is said, not added"
+    endless = switch(on("2"), on("0,1"), PROBLEM, over(1e3))
+    assert endless.prepare_s == switch(on("2"), on("0,1"), PROBLEM).prepare_s, "what never ends is said, not added"
 
 
 def test_it_reckons_with_what_the_engine_does():

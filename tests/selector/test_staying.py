@@ -69,11 +69,10 @@ def test_a_gain_within_the_error_band_is_not_worth_a_switch(laptop, counting, st
 def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(choose, large, monkeypatch):
     running = replace(large, now=uniform(large.cluster, "L40S", 4, 1, 80, "int8"), workload=Workload(0.5, 800, 250, 8))
     goals = (PrecisionRule("allow", "int4", "x"), config("pp", "==", 1), CHEAPEST)
-    monkeypatch.setitem(switching.LOAD_BYTES_S, "nvlink", 20e9)
     plan = plan_of(choose(running, *goals))
     assert plan.switch is not None
     assert len(plan.target.devices) < 4
-    monkeypatch.setattr(switching, "BUILD_S", 1e6)
+    monkeypatch.setattr(switching, "STORAGE_BYTES_S", (1e3, 1e3))
     slow = plan_of(choose(running, *goals))
     if set(plan.target.devices) - set(running.now.devices if running.now else ()):
         assert slow.target == running.now

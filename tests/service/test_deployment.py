@@ -68,6 +68,13 @@ def test_a_catalogue_knows_aliases_of_models_and_tenants(tmp_path):
 NODE = "    - {name: local, link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30}, gpus: [{kind: CPU, memory_gb: 2}]}"
 
 
+def test_a_node_may_say_how_fast_it_reads_weights(tmp_path):
+    text = DEPLOYMENT.replace("gpus: [", "storage: {bandwidth_gb_s: 2.5}, gpus: [")
+    (told,) = read(tmp_path, text).cluster.nodes
+    (untold,) = read(tmp_path).cluster.nodes
+    assert (told.storage_bytes_s, untold.storage_bytes_s) == (2.5e9, None)
+
+
 @rows(
     ("old", "new", "said"),
     [
@@ -75,6 +82,8 @@ NODE = "    - {name: local, link: {kind: shared-memory, bandwidth_gb_s: 5, laten
         ("latency_us", "latencyus", "did you mean 'latency_us'"),
         ("nodes:\n", f"nodes:\n{NODE}\n", ":7: cluster.nodes[1].name: a node called 'local' is there already"),
         ("kind: CPU", "kind: V100", ".kind: no figures for 'V100'; known are A10, A100"),
+        ("gpus: [", "storage: {bandwidth_gb_s: 0}, gpus: [", "storage.bandwidth_gb_s: 0 is less"),
+        ("gpus: [", "storage: {gb_s: 2}, gpus: [", "storage.gb_s: unknown key"),
         ("count: 4", "count: 0", "cluster.nodes[0].gpus[0].count: 0 is less than the minimum of 1"),
         ("start: pp2", "start: pp5", "models[0].start: 1 free CPU"),
         ("start: pp2", "start: H100x2", "models[0].start: no H100 in the inventory; it has CPU"),

@@ -17,6 +17,7 @@ from service.documents.problems import Code, Problem
 from service.errors import RefusedError
 from service.pages import Page
 from service.store import Store
+from service.usecases import refuse_unseen
 from tests.rows import rows
 from tests.service.asking import end_of, new_plan, problem
 from tests.service.scripted import DEPLOYMENT, ScriptedService
@@ -132,6 +133,21 @@ def test_a_stop_without_end_is_read_as_it_was_written():
     read = PlanDocument.model_validate_json(made.model_dump_json())
     assert read.sealed().digest == made.digest
     assert "not predicted" in beyond(read, ROOMY, Applied(0, 0))[0]
+
+
+def test_an_outage_has_to_be_seen_and_no_policy_says_yes_to_it():
+    ends_first = SwitchDocument.model_validate(SwitchPrediction("restart", 0.0, 95.0, 94.0, None, stop_most_s=160.0))
+    made = plan(switch=ends_first)
+    (finding,) = made.to_acknowledge
+    assert (finding.code, finding.pointer) == ("outage", "/switch")
+    assert "stand still for about 95 s (160 s at most)" in finding.message
+    assert "the running engine has to end first" in finding.message
+    assert made.sealed().to_acknowledge == made.to_acknowledge, "it is said once"
+    assert any("outage" in reason for reason in beyond(made, Within(), Applied(0, 0)))
+    with pytest.raises(RefusedError, match="stand still"):
+        refuse_unseen(made.to_acknowledge, (), "the plan, then apply")
+    refuse_unseen(made.to_acknowledge, ("outage",), "the plan, then apply")
+    assert plan().to_acknowledge == ()
 
 
 def test_what_was_said_to_plans_is_listed_newest_first(tmp_path):
