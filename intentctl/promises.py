@@ -211,7 +211,8 @@ def _segment_rows(segment: "docs.SegmentDocument", *, named: bool) -> "list[Row]
     if segment.switch_begins is not None:
         takes = f": {render.switch(segment.switch)}" if segment.switch else ""
         rows.append(("", f"switch from {segment.switch_begins:%a %H:%M:%S}{takes}"))
-    return rows + [("", f"not weighed: {note}") for note in segment.notes]
+    kept = [("", f"what runs stays: {segment.kept}")] if segment.kept else []
+    return rows + kept + [("", f"not weighed: {note}") for note in segment.notes]
 
 
 def control_rows(control: "docs.ControlDocument") -> "list[Row]":

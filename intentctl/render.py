@@ -381,14 +381,14 @@ def _band(least_s: float | None, most_s: float | None) -> str:
 
 
 def _crossing(over: docs.CrossingDocument) -> str:
-    """What another host takes of that, and whether computing KV anew would be quicker."""
+    """What another node takes of that, and whether computing KV anew would be quicker."""
     if over.path == "anew":
         took = seconds(over.anew_s) if over.anew_s is not None else "a time without end"
-        return f"the other host computes {size(over.kv_bytes)} of KV anew in {took}"
+        return f"the other node computes {size(over.kv_bytes)} of KV anew in {took}"
     if over.sync_s is None:
-        return f"{size(over.kv_bytes)} of KV would not get to the other host: it is written faster than the network takes it"
+        return f"{size(over.kv_bytes)} of KV would not get to the other node: it is written faster than the network takes it"
     quicker = f", computing it anew there {seconds(over.anew_s)}" if over.anew_s is not None else ""
-    took = f"{size(over.kv_bytes)} of KV take {seconds(over.sync_s)} to the other host{quicker}"
+    took = f"{size(over.kv_bytes)} of KV take {seconds(over.sync_s)} to the other node{quicker}"
     return f"{took}, and the standstill is {seconds(over.cut_s)} longer"
 
 

@@ -125,6 +125,9 @@ class SegmentDocument(Document):
     )
     infeasible: InfeasibleDocument | None = None
     notes: tuple[str, ...] = ()
+    kept: str = Field(
+        default="", description="why what runs stays, though another topology is better for this segment alone"
+    )
 
     @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
     @property

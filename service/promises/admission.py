@@ -12,7 +12,7 @@ from service.documents.problems import Code, Detail
 from service.documents.promises import PromiseDocument
 from service.errors import RefusedError
 from service.promises.agenda import ActiveGoal
-from service.promises.planner import PlannedSegment
+from service.promises.course import PlannedSegment
 from service.usecases import check, kind_of, refuse_unless_ok
 
 

@@ -28,9 +28,9 @@ from service.promises.attainment import (
     saves,
     tally,
 )
+from service.promises.course import PlannedSegment
 from service.promises.decide import ControlState, Decision, PastSwitch, Rules, decide
 from service.promises.planner import (
-    PlannedSegment,
     Plans,
     Rescue,
     felt,
@@ -272,7 +272,9 @@ class PromiseController:
     def _state(
         self, segment: Segment, missed: Sequence[ActiveGoal], seen: LoopInput
     ) -> tuple[ControlState, list[PlannedSegment], PlannedSegment | None]:
-        outlooks = self.planner.agenda(self._segments[:2], seen.runs, seen.engine)
+        made = [past for past in self.past if past.is_done and past.cause == "window"]
+        since = seen.now - timedelta(seconds=seen.now_s - made[-1].ended_s) if made else None
+        outlooks = self.planner.agenda(self._segments, seen.runs, seen.engine, upto=2, since=since)
         here = outlooks[0]
         after = outlooks[1] if len(outlooks) > 1 else None
         served = [goal for goal in missed if not saves(goal.goal)]

@@ -9,7 +9,7 @@ from intent.windows import in_words
 from selector import explain
 from service import documents as docs
 from service.promises.agenda import ActiveGoal
-from service.promises.planner import PlannedSegment
+from service.promises.course import PlannedSegment
 
 
 def words(goal: Goal) -> str:
@@ -41,7 +41,7 @@ def _segment(model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float,
     plan = outlook.plan
     begins = max(segment.begins, now) if plan and outlook.changes else None
     if begins and plan and plan.switch and outlook.is_early:
-        early = timedelta(seconds=(plan.switch.prepare_s + plan.switch.stop_s) * margin)
+        early = timedelta(seconds=plan.switch.latest_s * margin)
         begins = max(segment.begins - early, now)
     return docs.SegmentDocument(
         model=model,
@@ -57,4 +57,5 @@ def _segment(model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float,
         switch_begins=begins.astimezone(zone) if begins else None,
         infeasible=None if plan else docs.InfeasibleDocument.model_validate(outlook.answer),
         notes=tuple(f"{left_out.goal}: {left_out.reason}" for left_out in plan.left_out) if plan else (),
+        kept=outlook.kept,
     )

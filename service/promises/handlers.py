@@ -21,8 +21,9 @@ from service.promises import admission, people
 from service.promises.active import Active
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.attainment import counted
+from service.promises.course import PlannedSegment
 from service.promises.forms import goal_document, segment_documents, words
-from service.promises.planner import PlannedSegment, Planner
+from service.promises.planner import Planner
 from service.store import Store
 from service.usecases import Situation
 

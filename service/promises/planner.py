@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
+from itertools import pairwise
 from typing import Protocol
 
 from intent.models import LATENCIES, Goal, Objective
@@ -20,18 +21,18 @@ from selector.models import (
     Profile,
     ProfileError,
     SearchInput,
+    SwitchPrediction,
     Workload,
 )
 from selector.objectives import absolute
 from selector.planning import planned_within
 from selector.prediction import candidate
-from selector.switching import switch
+from selector.switching import bytes_to_move, switch
 from service.deployment import Deployment
-from service.documents.plans import leads_to
 from service.models import ServedModel, is_about
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import saves
-from service.promises.decide import Ahead
+from service.promises.course import Course, PlannedSegment
 from service.promises.watch import LoopInput, rounded
 
 LEAST_SHARE = 1 / 32
@@ -42,53 +43,6 @@ PLANNED_S = 60.0
 """For which a rescue that was planned stands, where the load is much the same: planning takes time from serving."""
 REMEMBERED = 256
 """Answers: many times those of a week."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """A segment, and what is to serve it."""
-
-    segment: Segment
-    workload: Workload
-    answer: Plan | Infeasible
-    is_early: bool = False
-    """The target holds what is promised before this segment, too, so that the switch to it need not wait for its beginning."""
-    share: float = 1.0
-    """Of the load that the target holds; less where nothing holds all of it."""
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan; None where nothing holds what is promised."""
-        return self.answer if isinstance(self.answer, Plan) else None
-
-    @property
-    def changes(self) -> bool:
-        """Whether a switch leads into it."""
-        plan = self.plan
-        return plan is not None and (plan.target != plan.now or plan.batching not in {None, plan.now_batching})
-
-    @property
-    def target(self) -> str | None:
-        """What the plan leads to, as a text: its topology, or what runs with steps filled otherwise."""
-        plan = self.plan
-        return leads_to(str(plan.now), str(plan.target), plan.batching if self.changes else None) if plan else None
-
-    def ahead(self, now: datetime) -> Ahead | None:
-        """The switch into it, as decisions take it, where one leads into it."""
-        if self.plan is None or not self.changes:
-            return None
-        change = self.plan.switch
-        takes_s = change.prepare_s + change.stop_s if change else 0.0
-        begins_in_s = (self.segment.begins - now.astimezone(UTC)).total_seconds()
-        return Ahead(begins_in_s, self.target or "", takes_s, self.is_early)
-
-    @property
-    def nearly(self) -> str:
-        """How near it comes, in words; empty where it holds the load."""
-        if self.plan is None or self.share >= 1:
-            return ""
-        stays = "" if self.changes else ", which runs,"
-        return f"nothing holds this load; {self.plan.target.shape}{stays} serves {self.share:.0%} of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +68,15 @@ class Plans(Protocol):
     """Who plans; see ``Planner``."""
 
     def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None
+        self,
+        segments: Sequence[Segment],
+        now: Topology | None,
+        engine: Capabilities | None,
+        *,
+        upto: int | None = None,
+        since: datetime | None = None,
     ) -> list[PlannedSegment]:
-        """What is to serve each segment."""
+        """What is to serve each segment, or the first of them."""
 
     def outlook(
         self,
@@ -162,19 +122,57 @@ class Planner:
         self._predicted: dict[tuple[object, ...], Prediction | None] = {}
 
     def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None
+        self,
+        segments: Sequence[Segment],
+        now: Topology | None,
+        engine: Capabilities | None,
+        *,
+        upto: int | None = None,
+        since: datetime | None = None,
     ) -> list[PlannedSegment]:
-        """What is to serve each segment, from what runs ``now``."""
-        found = list[PlannedSegment]()
-        for number, segment in enumerate(segments):
-            outlook = self.outlook(segment, now, engine)
-            if number and outlook.changes and self._is_early(segments[number - 1], outlook, engine):
-                outlook = replace(self._reached(outlook, found[-1].workload, engine), is_early=True)
-            found.append(outlook)
-            now = outlook.plan.target if outlook.plan else now
-            if engine and outlook.plan and outlook.plan.batching:
-                engine = replace(engine, running=outlook.plan.batching)
+        """What is to serve each segment, or the first ``upto``, from what runs ``now``, ``since`` then.
+
+        One from which a switch would come too early is divided.
+        """
+        cluster = self._model.cluster
+        unpriced = any(not gpu.usd_per_hour for gpu in cluster.gpus)
+        prices = {gpu.index: 1.0 if unpriced else gpu.usd_per_hour for gpu in cluster.gpus}
+        unit = "device hours" if unpriced else "USD"
+        course = Course(self, engine, self._deployment.rules, prices, unit)
+        found = course.through(segments, now, upto, since)
+        for number, (before, outlook) in enumerate(pairwise(found), start=1):
+            if outlook.changes and self._is_early(before.segment, outlook, engine):
+                found[number] = replace(self._reached(outlook, before.workload, engine), is_early=True)
         return found
+
+    def moved(self, outlook: PlannedSegment, now: Topology, engine: Capabilities | None) -> PlannedSegment:
+        """The same from another topology than it was planned from."""
+        plan = outlook.plan
+        assert plan is not None, "it leads somewhere"
+        load = outlook.workload
+        found = replace(
+            plan,
+            now=now,
+            now_prediction=self.prediction(now, load, engine),
+            bytes_to_move=bytes_to_move(now, plan.target, self._model.spec, engine),
+            switch=self.change(now, plan.target, load, engine),
+        )
+        return replace(outlook, answer=found)
+
+    def change(
+        self, now: Topology, target: Topology, load: Workload, engine: Capabilities | None
+    ) -> SwitchPrediction | None:
+        """What a switch takes under a load, or under hardly any where what runs is overloaded."""
+        for asked in (load, _calm(load)):
+            problem = self._problem(asked, now, engine)
+            today = self._candidate(now, problem)
+            there = self._candidate(target, problem)
+            if today is None or there is None:
+                continue
+            found = switch(today, there, problem, crossing(today, there, problem, self._profiles))
+            if math.isfinite(found.stop_s):
+                return found
+        return None
 
     def outlook(
         self,
@@ -271,13 +269,8 @@ class Planner:
         plan = outlook.plan
         if plan is None or plan.now is None or not outlook.changes:
             return outlook
-        problem = self._problem(load, plan.now, engine)
-        sides = [self._candidate(topology, problem) for topology in (plan.now, plan.target)]
-        today, target = sides
-        if today is None or target is None:
-            return outlook
-        over = crossing(today, target, problem, self._profiles)
-        return replace(outlook, answer=replace(plan, switch=switch(today, target, problem, over)))
+        change = self.change(plan.now, plan.target, load, engine)
+        return replace(outlook, answer=replace(plan, switch=change)) if change else outlook
 
     def _is_early(self, before: Segment, outlook: PlannedSegment, engine: Capabilities | None) -> bool:
         """Whether a target serves well before its segment begins, though it may take too much until then."""
@@ -294,9 +287,9 @@ class Planner:
         engine: Capabilities | None,
     ) -> Plan | Infeasible:
         goals = tuple(goal for goal in segment.goals if is_about(goal, self._model.name))
-        key = (goals, segment.windows, workload, now, engine)
+        key = (goals, workload, now, engine)
         if known := self._known.get(key):
-            return known
+            return replace(known, window=called(segment)) if isinstance(known, Plan) else known
         problem = self._problem(workload, now, engine)
         ticket = PlanRef("", "", 0, called(segment))
         found = self._search(goals, problem, dict(self._profiles), ticket)

@@ -47,22 +47,22 @@ def test_what_moved_is_told_by_path_with_what_stayed(facts, text):
     [
         (
             {},
-            "24 MB of KV take 300 ms to the other host, computing it anew there 2 s, and the standstill is 1 ms longer",
+            "24 MB of KV take 300 ms to the other node, computing it anew there 2 s, and the standstill is 1 ms longer",
         ),
         (
             {"sync_s": None},
-            "24 MB of KV would not get to the other host: it is written faster than the network takes it",
+            "24 MB of KV would not get to the other node: it is written faster than the network takes it",
         ),
-        ({"path": "anew"}, "the other host computes 24 MB of KV anew in 2 s"),
+        ({"path": "anew"}, "the other node computes 24 MB of KV anew in 2 s"),
     ],
 )
-def test_a_plan_says_what_another_host_takes(facts, text):
+def test_a_plan_says_what_another_node_takes(facts, text):
     over = CrossingDocument(
         **{"path": "copied", "kv_bytes": 24e6, "sync_s": 0.3, "cut_s": 0.001, "anew_s": 2.0} | facts
     )
     switch = SwitchDocument(strategy="shadow", prepare_s=1.3, stop_s=0.02, pause_s=0.01, payback_s=None)
     assert render.switch(switch.model_copy(update={"between_hosts": over})).endswith(f"; {text} (predicted)")
-    assert "other host" not in render.switch(switch)
+    assert "other node" not in render.switch(switch)
 
 
 OVERLOADED = {"mean": None, "p99": None}

@@ -18,8 +18,8 @@ from service.documents.promises import Cause
 from service.promises.agenda import ActiveGoal, Segment, cut
 from service.promises.attainment import RequestSample
 from service.promises.controller import PromiseController
+from service.promises.course import PlannedSegment
 from service.promises.decide import LEARNED_S, PastSwitch, Rules
-from service.promises.planner import PlannedSegment
 from service.promises.watch import LoopInput, Observation, rounded
 from tests.service.promises.world import MONDAY, SIZES, TTFT, Capacities, load, topology
 

@@ -13,8 +13,8 @@ from intent.models import FromNowWindow, ReconfigRule, RecurringWindow
 from selector.models import Workload
 from service.promises.agenda import ActiveGoal
 from service.promises.attainment import RequestSample
+from service.promises.course import PlannedSegment
 from service.promises.decide import PastSwitch, Rules
-from service.promises.planner import PlannedSegment
 from tests.rows import rows
 from tests.service.promises.world import (
     DECLARED,

@@ -12,8 +12,8 @@ from selector.models import Infeasible, Plan, Prediction, SwitchPrediction, Work
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import RequestSample, saves
 from service.promises.controller import LoopOutput, PromiseController
+from service.promises.course import PlannedSegment
 from service.promises.decide import PastSwitch, Rules
-from service.promises.planner import PlannedSegment
 from service.promises.watch import LoopInput, Observation, rounded
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -67,10 +67,17 @@ class Capacities:
     """How often it planned for a load that was measured."""
 
     def agenda(
-        self, segments: Sequence[Segment], now: Topology | None, engine: Capabilities | None, closely: int = 1
+        self,
+        segments: Sequence[Segment],
+        now: Topology | None,
+        engine: Capabilities | None,
+        closely: int = 1,
+        *,
+        upto: int | None = None,
+        since: datetime | None = None,
     ) -> list[PlannedSegment]:
         found = list[PlannedSegment]()
-        for number, segment in enumerate(segments):
+        for number, segment in enumerate(segments[:upto]):
             outlook = self.outlook(segment, now, engine)
             if number and outlook.plan:
                 before = segments[number - 1]

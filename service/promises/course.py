@@ -1,0 +1,213 @@
+"""The way through the time ahead: where a switch is worth what it takes, and where what runs stays. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Protocol
+
+from intent.models import Goal, Objective, Placement, Priority
+from runtime.capabilities import Capabilities
+from runtime.models import Topology
+from selector.explain import topology_words
+from selector.models import Infeasible, Plan, SwitchPrediction, Workload
+from service.documents.plans import leads_to
+from service.promises.agenda import DAY, HOUR, MINUTE, Segment
+from service.promises.decide import Ahead, Rules
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A segment, and what is to serve it."""
+
+    segment: Segment
+    workload: Workload
+    answer: Plan | Infeasible
+    is_early: bool = False
+    """The target holds what is promised before this segment, too, so that the switch to it need not wait for its beginning."""
+    share: float = 1.0
+    """Of the load that the target holds; less where nothing holds all of it."""
+    kept: str = ""
+    """Why what runs stays, though another target is better for this segment alone."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan; None where nothing holds what is promised."""
+        return self.answer if isinstance(self.answer, Plan) else None
+
+    @property
+    def changes(self) -> bool:
+        """Whether a switch leads into it."""
+        plan = self.plan
+        return plan is not None and (plan.target != plan.now or plan.batching not in {None, plan.now_batching})
+
+    @property
+    def target(self) -> str | None:
+        """What the plan leads to, as a text: its topology, or what runs with steps filled otherwise."""
+        plan = self.plan
+        return leads_to(str(plan.now), str(plan.target), plan.batching if self.changes else None) if plan else None
+
+    def ahead(self, now: datetime) -> Ahead | None:
+        """The switch into it, as decisions take it, where one leads into it."""
+        if self.plan is None or not self.changes:
+            return None
+        takes_s = self.plan.switch.latest_s if self.plan.switch else 0.0
+        begins_in_s = (self.segment.begins - now.astimezone(UTC)).total_seconds()
+        return Ahead(begins_in_s, self.target or "", takes_s, self.is_early)
+
+    @property
+    def nearly(self) -> str:
+        """How near it comes, in words; empty where it holds the load."""
+        if self.plan is None or self.share >= 1:
+            return ""
+        stays = "" if self.changes else ", which runs,"
+        return f"nothing holds this load; {self.plan.target.shape}{stays} serves {self.share:.0%} of it"
+
+
+class Planning(Protocol):
+    """What is asked of who plans."""
+
+    def outlook(self, segment: Segment, now: Topology | None, engine: Capabilities | None) -> PlannedSegment:
+        """What is to serve a segment."""
+
+    def moved(self, outlook: PlannedSegment, now: Topology, engine: Capabilities | None) -> PlannedSegment:
+        """The same from another topology than it was planned from."""
+
+    def change(
+        self, now: Topology, target: Topology, load: Workload, engine: Capabilities | None
+    ) -> SwitchPrediction | None:
+        """What a switch takes under a load; None where nobody can tell."""
+
+    def workload(self, segment: Segment) -> Workload:
+        """What is declared for a segment."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """Plans segment after segment, each from the one before."""
+
+    planning: Planning
+    engine: Capabilities | None
+    rules: Rules
+    prices: Mapping[int, float]
+    """Of each device by the hour; all alike where some have none."""
+    unit: str
+    """Of what devices cost in an hour."""
+
+    def through(
+        self, segments: Sequence[Segment], now: Topology | None, upto: int | None, since: datetime | None
+    ) -> list[PlannedSegment]:
+        """What is to serve the first ``upto`` segments; the others are in view. ``since`` the last switch.
+
+        A switch that a hard goal needs is made, to what holds all of the next ``stay_s`` where one topology does. Another has to
+        be worth it, and waits until what runs has stayed as long: there the segment is divided.
+        """
+        found = list[PlannedSegment]()
+        ahead = [*segments]
+        here = self
+        while ahead and (upto is None or len(found) < upto):
+            first = ahead[0]
+            outlook = here._next(ahead, now, since)
+            ahead[:1] = [] if outlook.segment.ends == first.ends else [replace(first, begins=outlook.segment.ends)]
+            found.append(outlook)
+            now = outlook.plan.target if outlook.plan else now
+            here = here._set_as(outlook)
+            since = outlook.segment.begins if outlook.changes else since
+        return found
+
+    def _set_as(self, outlook: PlannedSegment) -> "Course":
+        """From where a plan leads, with its steps filled as it says."""
+        plan = outlook.plan
+        if self.engine is None or plan is None or plan.batching is None:
+            return self
+        return replace(self, engine=replace(self.engine, running=plan.batching))
+
+    def _next(self, ahead: Sequence[Segment], now: Topology | None, since: datetime | None) -> PlannedSegment:
+        """What is to serve the first of these, or a first part of it."""
+        segment = ahead[0]
+        wished = self.planning.outlook(segment, now, self.engine)
+        if now is None or wished.plan is None or not wished.changes:
+            return wished
+        stay = timedelta(seconds=self.rules.stay_s)
+        near = [segment, *(each for each in ahead[1:] if each.begins < segment.begins + stay)]
+        stays = self._on(segment, now)
+        if stays is None:
+            holds_on = all(self._on(each, wished.plan.target) for each in near)
+            return wished if holds_on else self._lasting(near, now) or wished
+        if since is not None and segment.begins < since + stay:
+            part = replace(segment, ends=min(segment.ends, since + stay))
+            return replace(stays, segment=part, kept=f"stays for {_minutes(stay)} (promises.stay_s)")
+        why = self._against(wished, ahead, now)
+        for span in (near, ahead) if why else ():
+            other = self._lasting(span, now)
+            if other is not None and other.changes and not self._against(other, ahead, now):
+                return other
+        return replace(stays, kept=why) if why else wished
+
+    def _on(self, segment: Segment, topology: Topology) -> PlannedSegment | None:
+        """A segment on a topology that holds its hard goals; None where it does not."""
+        kept = tuple(goal for goal in segment.promised if not _is_wish(goal.goal))
+        found = self.planning.outlook(replace(segment, promised=kept), topology, self.engine)
+        plan = found.plan
+        holds = plan is not None and plan.target == topology and plan.prediction.gpu_util < 1
+        return replace(found, segment=segment) if holds else None
+
+    def _lasting(self, span: Sequence[Segment], now: Topology) -> PlannedSegment | None:
+        """The first of several segments on what is planned for the busiest and holds all of them, if there is such."""
+        busiest = max(span, key=lambda segment: _tokens_s(self.planning.workload(segment)))
+        plan = self.planning.outlook(busiest, now, self.engine).plan
+        served = [self._on(segment, plan.target) for segment in span] if plan else [None]
+        first = served[0] if all(served) else None
+        return first and self.planning.moved(first, now, self.engine)
+
+    def _against(self, outlook: PlannedSegment, ahead: Sequence[Segment], now: Topology) -> str:
+        """Why a switch that no hard goal needs is not worth what it takes, the way back counted; empty: it is."""
+        assert outlook.plan is not None, "it leads somewhere"
+        target = outlook.plan.target
+        held = [*takewhile(lambda segment: self._on(segment, target), ahead)]
+        goes_back = len(held) < len(ahead)
+        lasts = held[-1].ends - ahead[0].begins if held else timedelta()
+        lasts = lasts if goes_back else max(lasts, DAY)
+        if lasts < timedelta(seconds=self.rules.stay_s):
+            return f"a switch to {topology_words(target)} for {_minutes(lasts)} is for less than promises.stay_s"
+        costs, instead = (self._price(topology.devices) for topology in (now, target))
+        if instead >= costs:
+            return ""
+        there, back = (self._taken_s(*way, outlook) for way in ((now, target), (target, now)))
+        saved = (costs - instead) * lasts.total_seconds()
+        saved -= there * self._price({*target.devices} - {*now.devices})
+        saved -= goes_back * self.rules.margin * back * self._price({*now.devices} - {*target.devices})
+        least = self.rules.least_gain * costs * DAY.total_seconds() if goes_back else 0.0
+        if saved > least:
+            return ""
+        hour_s = HOUR.total_seconds()
+        what = f"a switch to {topology_words(target)} and back would"
+        if saved <= 0:
+            return f"{what} cost {-saved / hour_s:.3g} {self.unit} more than staying does in {_minutes(lasts)}"
+        least_words = f"{least / hour_s:.3g} {self.unit} (promises.least_gain of a day)"
+        return f"{what} save {saved / hour_s:.3g} {self.unit} in {_minutes(lasts)}, less than {least_words}"
+
+    def _price(self, devices: Sequence[int] | set[int]) -> float:
+        return sum(self.prices[device] for device in devices)
+
+    def _taken_s(self, now: Topology, target: Topology, outlook: PlannedSegment) -> float:
+        """For how long both sides of a switch are occupied, at most."""
+        change = self.planning.change(now, target, outlook.workload, self.engine)
+        return max(change.prepare_s, change.prepare_most_s) if change else 0.0
+
+
+def _is_wish(goal: Goal) -> bool:
+    """Whether a goal orders what holds, and need not be held."""
+    if isinstance(goal, Placement):
+        return goal.rule == "prefer"
+    if isinstance(goal, Objective):
+        return goal.soft or goal.op in {"minimize", "maximize"}
+    return isinstance(goal, Priority)
+
+
+def _tokens_s(load: Workload) -> float:
+    return load.rate_rps * (load.input_tokens + load.output_tokens)
+
+
+def _minutes(span: timedelta) -> str:
+    return f"{span / MINUTE:.3g} min"
