@@ -7,6 +7,7 @@ from intent.translate import translate
 from intentctl import render
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
+from runtime.capabilities import Batching
 from runtime.models import MeasuredLink
 from selector.models import Spread, Workload
 from service import deployment as deployments
@@ -23,6 +24,14 @@ def test_sizes_read_well(value, text):
 @rows(("value", "text"), [(0.0123, "12.3 ms"), (0.5, "500 ms"), (2, "2 s")])
 def test_durations_read_well(value, text):
     assert render.seconds(value) == text
+
+
+def test_a_plan_says_how_far_steps_are_filled_beside_its_target() -> None:
+    many, few = Batching(256, 2048), Batching(256, 512)
+    found = dict(render.plan_rows(plan(batching=few, now_batching=many)))
+    assert found["target"].endswith(", 256 sequences at once, 512 tokens a step")
+    assert found["now"].endswith(", 256 sequences at once, 2048 tokens a step")
+    assert "at once" not in dict(render.plan_rows(plan()))["target"]
 
 
 @rows(

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from runtime.capabilities import Batching
 from service.access.rights import RIGHTS, Right, Role
 from service.documents.plans import PlanRequest
 from tests.intentctl.console.place import WISH, ConsoleServer, Signed
@@ -211,3 +212,13 @@ def test_a_certificate_that_ends_soon_is_on_every_page(shared_place, monkeypatch
     for path in ("/", "/settings"):
         page = viewer.get(path).text
         assert (warned in page, "c.pem" in page) == (True, False)
+
+
+def test_how_far_steps_are_filled_stands_beside_the_target(shared_place):
+    asked = PlanRequest(target="pp2", batching=Batching(2, 64))
+    made = shared_place.admin.plan(asked).plans[0]
+    page = shared_place.http(Role.VIEWER).get(f"/plans/{made.id}").text
+    assert "PP2, 2 sequences at once, 64 tokens a step" in page
+    now = made.now_batching
+    assert now is not None
+    assert f"PP2, {now}" in page

@@ -89,7 +89,7 @@ def test_steps_that_are_filled_otherwise_are_a_change_with_a_name_of_its_own(pla
     goal, few = Objective("ttft", "<=", "P99 TTFT < 20 s", "p99", 20.0, "s"), Batching(8, 256)
     first = planner.outlook(segment(goal), None, None).plan
     assert first is not None
-    stays = replace(first, now=first.target, now_batching=few)
+    stays = replace(first, now=first.target, batching=None, now_batching=few)
     found = planner.outlook(segment(goal), first.target, None)
     for plan, changes, target in (
         (stays, False, str(first.target)),
