@@ -250,7 +250,10 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     rows += _left_out(plan)
     if plan.workload:
         rows.append(("load", load(plan.workload)))
-    rows += [("breaks" if item.code == "breaks_promise" else "finding", _seen(item)) for item in plan.to_acknowledge]
+    rows += [
+        ("breaks" if item.code == "breaks_promise" else "finding", f"{item.message} ({item.evidence!r})")
+        for item in plan.to_acknowledge
+    ]
     refilled = plan.batching and plan.now_batching
     rows += [("now", _topology(plan.now, refilled)), ("target", _topology(plan.target, plan.batching))]
     if not plan.changes:
@@ -273,10 +276,6 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     if plan.switch and plan.changes:
         rows.append(("switch", switch(plan.switch, _overloaded(plan))))
     return rows
-
-
-def _seen(item: Finding) -> str:
-    return f"{item.message} ({item.evidence!r}); it is not applied before somebody says that they have seen this"
 
 
 def _topology(topology: docs.TopologyDocument | None, batching: Batching | None = None) -> str:

@@ -58,20 +58,15 @@ def goal_words(goal: Goal) -> str:
     """A goal in words: ``p99 TTFT <= 2 s``, ``tp == 2``, ``minimize cost``."""
     if isinstance(goal, Config):
         return f"{goal.op} {goal.key}" if goal.op in {"minimize", "maximize"} else f"{goal.key} {goal.op} {goal.value}"
+    if tenant := said_for(goal):
+        return f"{goal.evidence!r} (said for {tenant}; one pipeline serves everyone, so it holds for all)"
     if not isinstance(goal, Objective):
-        return repr(goal.evidence) + _for_all(goal)
+        return repr(goal.evidence)
     name = " ".join(filter(None, (goal.stat, LABELS.get(goal.metric, goal.metric))))
     if goal.op in {"minimize", "maximize"}:
         return f"{goal.op} {name}"
     implied = f", {goal.evidence}" if goal.evidence in UNSAID else ""
     return f"{name} {goal.op} {amount(goal.value or 0.0, goal.unit)}{implied}"
-
-
-def _for_all(goal: Goal) -> str:
-    """That a rule which was said for one tenant narrows what serves everyone."""
-    tenant = said_for(goal)
-    narrows = tenant and getattr(goal, "rule", None) not in {"allow", "prefer"}
-    return f" (said for {tenant}; one pipeline serves everyone, so it holds for all)" if narrows else ""
 
 
 def topology_words(topology: Topology) -> str:
@@ -240,6 +235,7 @@ def left_out(goal: Goal, problem: SearchInput) -> LeftOut:
 
 def _why_left_out(goal: Goal, problem: SearchInput) -> str:
     other = getattr(goal, "model", None)
+    tenant = getattr(goal, "tenant", None)
     if other not in {None, problem.model.name}:
         return f"is for {other}; this plan is for {problem.model.name}"
     if isinstance(goal, Objective):
@@ -249,7 +245,7 @@ def _why_left_out(goal: Goal, problem: SearchInput) -> str:
         "reconfig": "limits how often the service is switched, not what runs",
         "placement": f"is for the workload {getattr(goal, 'workload', None)!r}; one pipeline serves every request: this "
         "changes nothing until there are replicas",
-        "precision": f"gives leave for {said_for(goal)} alone; one pipeline serves every tenant, so it opens nothing",
+        "precision": f"gives leave for {tenant} alone; one pipeline serves every tenant, so it opens nothing",
         "priority": "all tenants are served alike",
         "exception": "no goal here bounds what it is an exception to",
     }

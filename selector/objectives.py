@@ -66,7 +66,7 @@ def places(goals: Sequence[Goal], problem: SearchInput) -> Places:
 
 def concerns(goal: Placement, model: str) -> bool:
     """Whether a placement speaks of everything, or of this model; or bars a place to a tenant whom it serves, too."""
-    return goal.workload in {None, model} or bool(said_for(goal) and goal.rule != "prefer")
+    return goal.workload in {None, model} or said_for(goal) is not None
 
 
 def only(cluster: Cluster, devices: Collection[int]) -> Cluster:
@@ -343,7 +343,7 @@ def precisions_for(
     that: ``forbid`` takes away and, when it hits all that runs, opens every other format; ``allow`` adds; ``require``
     and ``min`` replace. One pipeline serves every tenant: what is said for one takes away from all, and opens nothing.
     """
-    narrowing = [rule for rule in rules if rule.rule == "forbid" or rule.tenant]
+    narrowing = [rule for rule in rules if rule.rule == "forbid" or said_for(rule)]
     allowed = [name for name in available if all(name in _permitted(rule, available) for rule in narrowing)]
     kept = set(running) & set(available) or set([name for name in available if name in FULL][:1])
     chosen = kept & set(allowed) or set(allowed)
@@ -357,22 +357,20 @@ def precisions_for(
 
 def _permitted(rule: PrecisionRule, names: Collection[str]) -> set[str]:
     """What a rule that narrows leaves of some formats."""
-    match rule.rule:
-        case "forbid":
-            return set(names) - _named(rule)
-        case "require":
-            return set(names) & _named(rule)
-        case "min":
-            least = min(BYTES_PER_VALUE[name] for name in _named(rule))
-            return {name for name in names if BYTES_PER_VALUE[name] >= least}
-    return set(names)
+    named = _named(rule)
+    if rule.rule == "min":
+        least = min(BYTES_PER_VALUE[name] for name in named)
+        named = {name for name in names if BYTES_PER_VALUE[name] >= least}
+    return set(names) - named if rule.rule == "forbid" else set(names) & named
 
 
 def said_for(goal: Goal) -> str | None:
-    """The one tenant for whom a rule on precisions or places was said."""
+    """The one tenant for whom a rule was said that narrows precisions or places, and so narrows them for everyone."""
+    tenant = getattr(goal, "tenant", None)
     if isinstance(goal, Placement):
-        return goal.workload.removeprefix(TENANT) if goal.workload and goal.workload.startswith(TENANT) else None
-    return goal.tenant if isinstance(goal, PrecisionRule) else None
+        tenant = (goal.workload or "").removeprefix(TENANT) if (goal.workload or "").startswith(TENANT) else None
+    is_rule = isinstance(goal, PrecisionRule | Placement) and goal.rule not in {"allow", "prefer"}
+    return tenant if is_rule else None
 
 
 def _named(rule: PrecisionRule) -> set[str]:

@@ -2,6 +2,7 @@
 # ruff: noqa: ARG002 - what a service does with arguments, a file alone does without
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -193,26 +194,25 @@ class FromFile:
         place = self._placed(model)
 
         def found(intent: Intent, when: docs.When, moments: Sequence[datetime]) -> Plan:
-            deployment = self._deployment
-            situation = place.situation
+            here = self._deployment
             return self._do(
-                usecases.plan, intent, deployment, model, situation, place.profiles, when, intent_id, moments
+                usecases.plan, intent, here, model, place.situation, place.profiles, when, intent_id, moments
             )
 
         made = found(intent, request, moments)
-        document = self._held_against_promises(made, place, request)
-        if not document.to_acknowledge:
+        document, promised = self._held_against_promises(made, place, request)
+        others = [goal for goal in promised if goal.intent_id != intent_id]
+        if not document.to_acknowledge or not others:
             return document
-        others = [goal for goal in self._promised_for(made, request) if goal.intent_id != intent_id]
         together = replace(intent, goals=(*intent.goals, *(goal.goal for goal in others)))
         begun = [*(moments or [self._clock(request.now)] * len(intent.goals)), *(goal.said for goal in others)]
-        try:
+        with suppress(RefusedError):  # or nothing keeps the promises as well
             made = found(together, request.model_copy(update={"window": made.window}), begun)
-        except RefusedError:
-            return document  # nothing keeps the promises as well
-        beside = self._held_against_promises(made, place, request)
-        kept = f"chosen among what keeps what is promised, too ({'; '.join(beside.promised)})"
-        return document if beside.to_acknowledge else beside.model_copy(update={"reasons": (*beside.reasons, kept)})
+            beside, _ = self._held_against_promises(made, place, request)
+            kept = f"chosen among what keeps what is promised, too ({'; '.join(beside.promised)})"
+            if not beside.to_acknowledge:
+                return beside.model_copy(update={"reasons": (*beside.reasons, kept)})
+        return document
 
     def _plan_to(
         self,
@@ -225,27 +225,22 @@ class FromFile:
         """The plan to a topology that is named, kept."""
         intent, made = self._do(targets.planned, target, words, place, when, batching)
         facts = {"intent_version": 1 if self.serves else None, "kind": "act"}
-        plan = self._held_against_promises(made, place, when).model_copy(update=facts).sealed()
+        plan = self._held_against_promises(made, place, when)[0].model_copy(update=facts).sealed()
         self._save(intent, plan)
         return docs.PlanAnswer(outcome="ok", intent=intent, plans=(plan,))
 
-    def _held_against_promises(self, made: Plan, place: targets.ModelContext, when: docs.When) -> docs.PlanDocument:
-        """A plan's document, with what it breaks of what is promised for its time."""
+    def _held_against_promises(
+        self, made: Plan, place: targets.ModelContext, when: docs.When
+    ) -> "tuple[docs.PlanDocument, list[ActiveGoal]]":
+        """A plan's document with what it breaks of what is promised for its time, and that."""
         document = docs.PlanDocument.model_validate(made)
-        if not (promised := self._promised_for(made, when)):
-            return document
-        from service.promises.limits import held_against  # here, for words alone need not wait for numpy
-
-        return held_against(document, made, place.problem(made.window), promised)
-
-    def _promised_for(self, made: Plan, when: docs.When) -> "list[ActiveGoal]":
-        """What is promised for the time of a plan and binds it."""
         if not (active := self._active()):
-            return []
-        from service.promises.limits import binding  # here, as above
+            return document, []
+        from service.promises import limits  # here, for words alone need not wait for numpy
 
         then = usecases.time_of(made.window, self._deployment, when, self._clock(when.now))
-        return [goal for goal in binding(active, made.model) if then.holds(goal.goal.window, goal.said)]
+        promised = [goal for goal in limits.binding(active, made.model) if then.holds(goal.goal.window, goal.said)]
+        return limits.held_against(document, made, place.problem(made.window), promised), promised
 
     def _placed(self, model: ServedModel) -> targets.ModelContext:
         return targets.ModelContext(self._deployment, model, self._situation(model), self._profiles(model))

@@ -36,8 +36,8 @@ class Standing:
     """Why what is promised forbids a switch now."""
     to_acknowledge: Sequence[Finding]
     """Of the plan's, without what is promised no more."""
-    unchecked: Sequence[str]
-    """What is promised now and the plan was not held against."""
+    unchecked: str
+    """Why the plan was not held against what is promised now."""
 
 
 def preflight(plan: docs.PlanDocument, place: targets.ModelContext, standing: Standing) -> docs.PreflightDocument:
@@ -80,12 +80,11 @@ def _refusals(
     """Every reason for which applying is refused, in the order in which it is."""
     if isinstance(consent, RefusedError):
         yield consent
-    yield from usecases.staleness(plan, standing.applied_by, place.situation)
+    yield from usecases.staleness(plan, standing.applied_by, place.situation, standing.unchecked)
     nobodys = consents.Consent("nobody", dict.fromkeys(has_seen, standing.caller.name))
     given = nobodys if isinstance(consent, RefusedError) else consent
     for refuse in (
         partial(usecases.refuse_unseen, standing.to_acknowledge, has_seen, "the plan, then apply"),
-        partial(usecases.refuse_unchecked, plan, standing.unchecked),
         partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
         partial(consents.refuse_barred, plan, standing.barred, given),
     ):

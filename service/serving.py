@@ -36,7 +36,7 @@ from service.promises.active import Active
 from service.promises.limits import still_broken
 from service.promises.watch import percentile
 from service.store import Store
-from service.usecases import Situation, new_id, refuse_stale, refuse_unchecked, refuse_unseen, refuse_untimely
+from service.usecases import Situation, new_id, refuse_stale, refuse_unseen, refuse_untimely
 
 log = logging.getLogger(__name__)
 
@@ -257,10 +257,9 @@ class Serving:
             RefusedError: it does not.
         """
         applied_by = self._store.saved_plan(plan.id)[1]
-        refuse_stale(plan, applied_by, self.situation())
         kept = self._active.kept()
+        refuse_stale(plan, applied_by, self.situation(), self._active.unchecked(plan, datetime.now(UTC)))
         refuse_unseen(still_broken(plan.to_acknowledge, kept), consent.acknowledged, "the plan, then apply")
-        refuse_unchecked(plan, self._active.unchecked(plan, datetime.now(UTC)))
         refuse_untimely(plan, self._deployment, consent.acknowledged)
         refuse_barred(plan, self._active.barred(self.model.name, datetime.now(UTC), kept), consent)
         if self.operation is not None:

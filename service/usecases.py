@@ -296,13 +296,13 @@ def refuse_unseen(findings: Sequence[Finding], acknowledged: Collection[str], th
     raise RefusedError(Code.FINDING_NOT_ACKNOWLEDGED, message, details, findings=missing)
 
 
-def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situation) -> None:
-    """Refuse a plan that does not fit what runs, before anything is touched.
+def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situation, unchecked: str = "") -> None:
+    """Refuse a plan that does not fit what runs and what is promised, before anything is touched.
 
     Raises:
-        RefusedError: applied before, made for another topology, or without a change.
+        RefusedError: applied before, made for another topology or before something was promised, or without a change.
     """
-    for refusal in staleness(plan, applied_by, situation):
+    for refusal in staleness(plan, applied_by, situation, unchecked):
         raise refusal
 
 
@@ -327,25 +327,15 @@ def refuse_untimely(plan: PlanDocument, deployment: Deployment, acknowledged: Co
     raise RefusedError(Code.OUTSIDE_WINDOW, message)
 
 
-def refuse_unchecked(plan: PlanDocument, unchecked: Sequence[str]) -> None:
-    """Refuse a plan that was not held against what is promised now: somebody promised it since, or its time is over.
-
-    Raises:
-        RefusedError: naming it.
-    """
-    if unchecked:
-        promised = ", ".join(unchecked)
-        message = f"{plan.id} was made for {plan.window} and not held against what is promised now ({promised})"
-        raise RefusedError(Code.STALE_PLAN, f"{message}; make a new plan")
-
-
 def kind_of(intent: Intent) -> Literal["act", "promise"]:
     """An act names a configuration and nothing else; everything else is a promise, from now on."""
     return "act" if all(isinstance(goal, Config) for goal in intent.goals) else "promise"
 
 
-def staleness(plan: PlanDocument, applied_by: str | None, situation: Situation) -> Iterator[RefusedError]:
-    """Each reason for which a plan does not fit what runs."""
+def staleness(
+    plan: PlanDocument, applied_by: str | None, situation: Situation, unchecked: str = ""
+) -> Iterator[RefusedError]:
+    """Each reason for which a plan does not fit what runs, or (``unchecked``) what is promised now."""
     if applied_by is not None:
         yield RefusedError(
             Code.ALREADY_APPLIED, f"{plan.id} was applied before, by operation {applied_by}; make a new plan"
@@ -358,6 +348,8 @@ def staleness(plan: PlanDocument, applied_by: str | None, situation: Situation) 
     if gone := sorted(out.intersection(plan.target.devices)):
         message = f"{plan.id} uses the device {', '.join(map(str, gone))}, which is out now; make a new plan"
         yield RefusedError(Code.STALE_PLAN, message)
+    if unchecked:
+        yield RefusedError(Code.STALE_PLAN, unchecked)
     if not plan.changes:
         yield RefusedError(Code.NO_CHANGE, f"{plan.id} asks for what runs already; there is nothing to apply")
 

@@ -109,16 +109,17 @@ class Active:
         ]
         return limits.barred(held, self.switched_s(model, now.timestamp()), now) if held else ""
 
-    def unchecked(self, plan: PlanDocument, now: datetime) -> tuple[str, ...]:
-        """The goals in force that a plan was not held against, by the book. Blocks."""
+    def unchecked(self, plan: PlanDocument, now: datetime) -> str:
+        """Why a plan was not held against what is promised now, by the book; empty: it was. Blocks."""
         is_then = self._deployment.is_in_force(plan.window, now)
         if plan.kind == "promise" and not is_then:
-            return ()  # whoever applies it then has to mean that
+            return ""  # whoever applies it then has to mean that
         own = (plan.intent_id, plan.intent_version)
         others = [each for each in self.book.promises(active=True) if (each.intent_id, each.version) != own]
         held = limits.binding(in_force(_goals(others), self._deployment.windows, now), plan.model)
-        known = plan.promised if is_then else ()
-        return tuple(name for name in dict.fromkeys(map(limits.called, held)) if name not in known)
+        missing = {limits.called(goal) for goal in held}.difference(plan.promised if is_then else ())
+        words = f"{plan.id} was made for {plan.window} and not held against what is promised now"
+        return f"{words} ({', '.join(sorted(missing))}); make a new plan" if missing else ""
 
     def switched_s(self, model: str, now_s: float) -> Sequence[float]:
         """Unix seconds of a model's switches of the last day."""

@@ -1,7 +1,7 @@
 """What is promised against a switch: "no changes until noon", and each goal that its target would break. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from intent.models import Config, Finding, Goal, Objective, Placement, PrecisionRule, ReconfigRule
@@ -18,6 +18,7 @@ from service.promises.agenda import ActiveGoal
 SECONDS = {"1/h": 3600.0, "1/day": 86_400.0}
 BREAKS = "breaks_promise"
 """Code of the finding that a plan breaks a promise."""
+PAUSE = "reconfig_pause"
 
 
 def barred(in_force: Sequence[ActiveGoal], switched_s: Sequence[float], now: datetime) -> str:
@@ -42,25 +43,18 @@ def _why(rule: ReconfigRule, switched_s: Sequence[float], now_s: float) -> str:
     return f"{made} switches were made in the last {'hour' if span_s == 3600 else 'day'}, and {rule.value:g} are promised at most"
 
 
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """A goal of an active intent that a plan's target breaks."""
-
-    promised: ActiveGoal
-    why: str
-    is_new: bool
-    """What runs is known to hold it."""
-
-    @property
-    def finding(self) -> Finding:
-        """What somebody has to have seen before the plan is applied."""
-        message = f"this breaks what {self.promised.intent_id} promises: {self.why}"
-        return Finding(BREAKS, _pointer(self.promised), message, self.promised.goal.evidence)
-
-
 def binding(promised: Iterable[ActiveGoal], model: str) -> list[ActiveGoal]:
     """The goals that a topology of a model, or a switch to it, can break."""
-    return [goal for goal in promised if is_about(goal.goal, model) and _binds(goal.goal)]
+    return [
+        active
+        for active in promised
+        if isinstance(goal := active.goal, Objective | Config | PrecisionRule | Placement)
+        and is_about(goal, model)
+        and getattr(goal, "rule", None) not in {"allow", "prefer"}
+        and getattr(goal, "op", None) not in {"minimize", "maximize"}
+        and getattr(goal, "metric", PAUSE) in {*EVALUATED, PAUSE}
+        and not getattr(goal, "soft", False)
+    ]
 
 
 def called(goal: ActiveGoal) -> str:
@@ -73,66 +67,57 @@ def held_against(
 ) -> PlanDocument:
     """A plan's document with what the plan breaks of what is promised for its time.
 
-    ``alone``: nobody asked for it, so that what runs breaks as well is no matter of this plan.
+    ``alone``: nobody asked for it, so that what runs breaks as well is no matter of this plan, and only told.
     """
     goals = binding(promised, plan.model)
-    found = breaches(plan, problem, goals)
-    findings = [breach.finding for breach in found if breach.is_new or not alone]
-    told = [breach.finding.message for breach in found if alone and not breach.is_new]
-    return document.model_copy(
-        update={
-            "promised": tuple(dict.fromkeys(map(called, goals))),
-            "to_acknowledge": (*document.to_acknowledge, *findings),
-            "reasons": (*document.reasons, *told),
-        }
-    )
+    found = list(breaches(plan, problem, goals))
+    findings = [finding for finding, is_new in found if is_new or not alone]
+    told = [finding.message for finding, is_new in found if alone and not is_new]
+    fields = {
+        "promised": tuple(dict.fromkeys(map(called, goals))),
+        "to_acknowledge": (*document.to_acknowledge, *findings),
+        "reasons": (*document.reasons, *told),
+    }
+    return document.model_copy(update=fields)
 
 
-def breaches(plan: Plan, problem: SearchInput, promised: Sequence[ActiveGoal]) -> list[Breach]:
-    """What a plan's target breaks, under the load that the plan is for; ``problem`` has that load."""
-    if plan.target == plan.now:
-        return []
-    found = list[Breach]()
+def breaches(plan: Plan, problem: SearchInput, promised: Sequence[ActiveGoal]) -> Iterator[tuple[Finding, bool]]:
+    """What a plan's target breaks, under the load that the plan is for, and whether what runs is known to hold it.
+
+    ``problem`` has that load.
+    """
     problem = replace(problem, now=plan.now)
-    for goal in promised:
-        why = _broken(goal.goal, plan.target, plan.prediction, problem) or _stands_still(goal.goal, plan)
-        today = _broken(goal.goal, plan.now, plan.now_prediction, problem) if plan.now else ""
-        is_known = plan.now_prediction is not None or not isinstance(goal.goal, Objective)
-        if why:
+    pause_s = plan.switch.pause_s if plan.switch else 0.0
+    for active in promised if plan.target != plan.now else ():
+        goal = active.goal
+        if why := _broken(goal, plan.target, plan.prediction, problem, pause_s):
+            today = _broken(goal, plan.now, plan.now_prediction, problem) if plan.now else ""
             beside = "; what runs breaks it, too" if today else ""
-            found.append(Breach(goal, f"it {why}{beside}", is_new=is_known and not today))
-    return found
+            message = f"this breaks what {active.intent_id} promises: it {why}{beside}"
+            is_known = plan.now_prediction is not None or not isinstance(goal, Objective)
+            yield Finding(BREAKS, f"/promises/{active.intent_id}", message, goal.evidence), is_known and not today
 
 
 def still_broken(findings: Sequence[Finding], promised: Iterable[ActiveGoal]) -> list[Finding]:
     """The findings without those about promises that are kept no more."""
-    kept = {(_pointer(goal), goal.goal.evidence) for goal in promised}
+    kept = {(f"/promises/{goal.intent_id}", goal.goal.evidence) for goal in promised}
     return [finding for finding in findings if finding.code != BREAKS or (finding.pointer, finding.evidence) in kept]
 
 
-def _pointer(goal: ActiveGoal) -> str:
-    return f"/promises/{goal.intent_id}"
-
-
-def _binds(goal: Goal) -> bool:
-    if isinstance(goal, PrecisionRule | Placement):
-        return goal.rule not in {"allow", "prefer"}
-    if not isinstance(goal, Objective):
-        return isinstance(goal, Config)
-    is_bound = not goal.soft and goal.op not in {"minimize", "maximize"}
-    return is_bound and (goal.metric in EVALUATED or goal.metric == "reconfig_pause")
-
-
-def _broken(goal: Goal, topology: Topology, prediction: Prediction | None, problem: SearchInput) -> str:
+def _broken(
+    goal: Goal, topology: Topology, prediction: Prediction | None, problem: SearchInput, pause_s: float = 0.0
+) -> str:
     """What a topology does against a goal, as the rest of a sentence that begins with "it"; nothing if it holds it."""
     match goal:
         case PrecisionRule():
             wrong = weights_of(topology) - set(precisions_for([goal], BYTES_PER_VALUE, tuple(BYTES_PER_VALUE)))
             return f"runs in {explain.listed(sorted(wrong))}" if wrong else ""
         case Placement() if concerns(goal, problem.model.name):
-            taken = sorted(_misplaced(goal, topology, problem))
+            taken = sorted(map(str, _misplaced(goal, topology, problem)))
             does = "changes" if goal.rule == "freeze" else "takes"
-            return f"{does} the device {explain.listed([str(device) for device in taken])}" if taken else ""
+            return f"{does} the device {explain.listed(taken)}" if taken else ""
+        case Objective() if goal.metric == PAUSE and pause_s > (goal.value or 0.0):
+            return explain.misses(Margin(explain.goal_words(goal), pause_s, goal.value or 0.0, "s", -1.0))
         case Objective() | Config() if prediction and goal in sort_goals([goal], problem).bounds:
             found = Candidate(topology, prediction, "")
             margin = margin_of(goal, found, problem.workload, explain.goal_words(goal))
@@ -142,18 +127,9 @@ def _broken(goal: Goal, topology: Topology, prediction: Prediction | None, probl
 
 def _misplaced(goal: Placement, topology: Topology, problem: SearchInput) -> set[int]:
     """The devices that a topology takes, or changes, against a placement."""
-    named = problem.cluster.named(goal.selector)
-    used = set(topology.devices)
+    named = {*problem.cluster.named(goal.selector)}
+    used = {*topology.devices}
     if goal.rule == "freeze":
-        now = set(problem.now.devices) if problem.now else set[int]()
-        return {*named} & (used | now) if topology != problem.now else set()
+        now = problem.now.devices if problem.now else ()
+        return named & {*used, *now} if topology != problem.now else set()
     return used - named if goal.rule == "require" else used & named
-
-
-def _stands_still(goal: Goal, plan: Plan) -> str:
-    """That a switch pauses streams for longer than a goal allows."""
-    if not isinstance(goal, Objective) or goal.metric != "reconfig_pause" or plan.switch is None:
-        return ""
-    bound_s = goal.value or 0.0
-    margin = Margin(explain.goal_words(goal), plan.switch.pause_s, bound_s, "s", bound_s - plan.switch.pause_s)
-    return explain.misses(margin) if margin.margin < 0 else ""

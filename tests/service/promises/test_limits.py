@@ -79,8 +79,12 @@ def place(rule: str, device: int, workload: str | None = None) -> Placement:
 
 
 def breach(goal: Goal, plan: Plan) -> tuple[str, bool]:
-    found = breaches(plan, PROBLEM, binding([ActiveGoal("intent-7", goal, NOW)], "counting"))
-    return (found[0].why, found[0].is_new) if found else ("", False)
+    found = [*breaches(plan, PROBLEM, binding([ActiveGoal("intent-7", goal, NOW)], "counting"))]
+    if not found:
+        return "", False
+    ((finding, is_new),) = found
+    assert (finding.code, finding.pointer) == ("breaks_promise", "/promises/intent-7")
+    return finding.message.removeprefix("this breaks what intent-7 promises: "), is_new
 
 
 @rows(
@@ -137,7 +141,7 @@ def test_a_plan_that_changes_nothing_breaks_nothing() -> None:
 
 def test_what_is_promised_no_more_is_not_broken() -> None:
     goal = ActiveGoal("intent-7", TTFT, NOW)
-    (found,) = breaches(a_plan(ttft_s=3), PROBLEM, [goal])
-    assert still_broken([found.finding], [goal]) == [found.finding]
-    assert still_broken([found.finding], [replace(goal, intent_id="intent-8")]) == []
-    assert still_broken([replace(found.finding, code="injection_suspected")], []) != []
+    ((found, _),) = breaches(a_plan(ttft_s=3), PROBLEM, [goal])
+    assert still_broken([found], [goal]) == [found]
+    assert still_broken([found], [replace(goal, intent_id="intent-8")]) == []
+    assert still_broken([replace(found, code="injection_suspected")], []) != []
