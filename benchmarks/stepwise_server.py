@@ -1,6 +1,6 @@
 """The server of ``selector.performance.simulator``, a step at a time in plain Python.
 
-The compiled one is held to it, and ``changing_server`` changes it on the way.
+The compiled one is held to it (``tests/selector/performance``), and ``changing_server`` changes it on the way.
 
 Event-driven: the clock jumps from the end of one step to the next. Requests are admitted in order of arrival when a sequence slot
 and KV for their whole length are free (so none is ever evicted); each step carries one token of every running sequence and as
@@ -12,12 +12,12 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from selector.performance.perf import Step
 from selector.performance.simulator import RequestArrival, ServerModel
 
-_LEAP = 5
+_LEAP = 3
 """From so many steps on it is quicker to take them together than one by one."""
 
 
@@ -51,14 +51,20 @@ class MicroBatch:
 
 
 def simulate(
-    server: ServerModel, arrivals: Sequence[RequestArrival], most_steps: float = math.inf
+    server: ServerModel,
+    arrivals: Sequence[RequestArrival],
+    most_steps: float = math.inf,
+    *,
+    clients: int = 0,
+    cached: Sequence[int] = (),
 ) -> list[SimulatedRequest | None]:
     """Serve the arrivals, which come in order of time; None where a request cannot ever fit.
 
     The results are in the order of the arrivals. Time grows with the number of steps, those apart between which nothing
-    comes or ends; after ``most_steps`` (a batch in a stage counts one) what is not served yet stays None.
+    comes or ends; after ``most_steps`` (a batch in a stage counts one) what is not served yet stays None. ``clients`` is as of
+    the compiled one, and ``cached`` are the tokens of each prompt whose KV is there already.
     """
-    run = ServerRun(server, arrivals)
+    run = ServerRun(server, arrivals, clients, cached)
     while run.computed < most_steps and run.advance():
         pass
     return run.served
@@ -67,9 +73,22 @@ def simulate(
 class ServerRun:
     """A server on the way through its arrivals."""
 
-    def __init__(self, server: ServerModel, arrivals: Sequence[RequestArrival]) -> None:
+    def __init__(
+        self,
+        server: ServerModel,
+        arrivals: Sequence[RequestArrival],
+        clients: int = 0,
+        cached: Sequence[int] = (),
+    ) -> None:
         self.server = server
-        self.arrivals = arrivals
+        self.clients = clients
+        self.cached = cached or [0] * len(arrivals)
+        self.arrivals = list(arrivals)
+        if clients:
+            self.arrivals = [
+                replace(arrival, at_s=0.0 if number < clients else math.inf) for number, arrival in enumerate(arrivals)
+            ]
+        self.sent = clients
         self.served: list[SimulatedRequest | None] = [None] * len(arrivals)
         self.groups = [MicroBatch() for _ in server.stages]
         self.free = [0.0] * len(server.stages)
@@ -126,6 +145,7 @@ class ServerRun:
             length = arrival.input_tokens + arrival.output_tokens
             if length > self.server.kv_tokens:
                 self.waiting.popleft()  # never
+                self._send_next(now)
                 continue
             if self.running >= self.server.slots or self.reserved + length > self.server.kv_tokens:
                 return
@@ -133,7 +153,8 @@ class ServerRun:
             group = min(self.groups, key=lambda group: group.size)
             if not group.size:
                 group.ready_s = max(group.ready_s, now)
-            group.prefilling.append([number, arrival.input_tokens, 0])
+            done = self.cached[number]
+            group.prefilling.append([number, arrival.input_tokens - done, done])
             self.running += 1
             self.reserved += length
 
@@ -181,7 +202,7 @@ class ServerRun:
             self.first[number] = end
             arrival = self.arrivals[number]
             if arrival.output_tokens <= 1:
-                self._release(arrival)
+                self._release(arrival, end)
                 self.served[number] = SimulatedRequest(end - arrival.at_s, 0.0, end - arrival.at_s)
                 continue
             group.decoding += 1
@@ -213,13 +234,20 @@ class ServerRun:
         first = self.first[number]
         group.decoding -= 1
         group.context -= arrival.input_tokens + arrival.output_tokens
-        self._release(arrival)
+        self._release(arrival, end)
         self.served[number] = SimulatedRequest(
             ttft_s=first - arrival.at_s,
             tpot_s=(end - first) / (arrival.output_tokens - 1),
             e2e_s=end - arrival.at_s,
         )
 
-    def _release(self, arrival: RequestArrival) -> None:
+    def _release(self, arrival: RequestArrival, now: float) -> None:
         self.running -= 1
         self.reserved -= arrival.input_tokens + arrival.output_tokens
+        self._send_next(now)
+
+    def _send_next(self, now: float) -> None:
+        """A client is free."""
+        if self.clients and self.sent < len(self.arrivals):
+            self.arrivals[self.sent] = replace(self.arrivals[self.sent], at_s=now)
+            self.sent += 1

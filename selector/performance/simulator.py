@@ -292,6 +292,7 @@ def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
         length = requests[0, request] + requests[1, request]
         if length > limits[1]:  # never
             count[_WAITS] += 1
+            _send_next(run, limits, at_s, now_s)
             continue
         if count[_RUNNING] >= limits[0] or count[_RESERVED] + length > limits[1]:
             return
@@ -424,11 +425,17 @@ def _begin(run, limits, at_s, requests, group, request):  # type: ignore[no-unty
 
 @compiled
 def _release(run, limits, at_s, requests, group, request):  # type: ignore[no-untyped-def]
-    """An answer is whole: its slot and its KV are free, and a client sends its next request."""
+    """An answer is whole: its slot and its KV are free."""
     run.last_s[request] = run.ready_s[group]
     run.size[group] -= 1
     run.counts[_RUNNING] -= 1
     run.counts[_RESERVED] -= requests[0, request] + requests[1, request]
+    _send_next(run, limits, at_s, run.ready_s[group])
+
+
+@compiled
+def _send_next(run, limits, at_s, now_s):  # type: ignore[no-untyped-def]
+    """A client, if there are any, sends its next request."""
     if limits[3] and run.counts[_CLIENT] < at_s.size:
-        at_s[run.counts[_CLIENT]] = run.ready_s[group]
+        at_s[run.counts[_CLIENT]] = now_s
         run.counts[_CLIENT] += 1

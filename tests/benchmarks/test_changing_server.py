@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.changing_server import Change, simulate
-from selector.performance.perf import Step
+from selector.performance.perf import LayerCost, StageCost, Step
 from selector.performance.simulator import RequestArrival, ServerModel
-from tests.selector.performance.test_simulator import stage
+
+
+def stage(step_s: float = 0.01, token_s: float = 1e-4, kv_s: float = 1e-7) -> StageCost:
+    """A stage of one layer: so much a step, so much a token, so much a KV token."""
+    layer = LayerCost(0.0, 0.0, 0.0, 0.0, 0.0, kv_s, token_s, 0.0)
+    return StageCost(((1, layer),), (), 1.0, step_s, (0.0, 0.0), 0.0, 0.0)
 
 
 def even(step_s: float, kv_tokens: int = 1000, stages: int = 1) -> ServerModel:

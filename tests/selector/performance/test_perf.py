@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from selector.performance.latency import Reading
 
 from runtime.errors import TopologyError
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Precision, Topology, uniform
-from selector.models import Profile, ProfileError, Workload, shape
-from selector.performance.load import LoadFigures, closed_loop_means
+from selector.models import ALIKE, Profile, ProfileError, Workload, shape
+from selector.performance.judge import LoadFigures, closed
+from selector.performance.load import static_batch
 from selector.performance.perf import ELEMENTWISE_VALUES, MLP_VALUES, LayerCost, Step
-from selector.performance.work import Lengths
 from selector.prediction import server_of
 from tests.rows import rows
 from tests.selector.performance.steps import stage_times_s
@@ -31,15 +30,10 @@ def topology_of(kind: str, model: ModelSpec, tp: int = 1, pp: int = 1, precision
     return uniform(box(kind), kind, tp, pp, model.num_layers, precision or usual[kind])
 
 
-def served(topology: Topology, workload: Workload, known: dict[str, Profile]) -> LoadFigures:
-    """What a closed loop of as many clients as the workload has requests in flight gets."""
+def served(topology: Topology, clients: int, inputs: int, outputs: int, known: dict[str, Profile]) -> LoadFigures:
+    """What a closed loop of so many clients gets."""
     server = server_of(topology, SEVENTY, box(topology.stages[0].kind), known)
-    lengths = Lengths.fixed(workload.input_tokens, workload.output_tokens)
-    return closed_loop_means(server, workload.concurrency, lengths)
-
-
-def mean(reading: Reading | None) -> float:
-    return reading["mean"]
+    return closed(server, Workload(1.0, inputs, outputs, 1, ALIKE, ALIKE), clients, 8192)
 
 
 def prefill_ms(topology: Topology, known: dict[str, Profile], tokens: int = 2048) -> float:
@@ -104,12 +98,10 @@ def test_fp8_speeds_up_prefill_where_the_gpu_computes_in_it(known):
 
 
 def test_pipeline_stages_cost_latency_and_give_throughput(known):
-    workload = Workload(1, 512, 128, 64)
-    one, four = (served(topology_of("L40S", SEVENTY, 1, pp), workload, known) for pp in (1, 4))
-    assert four.throughput_tok_s > 1.4 * one.throughput_tok_s
-    alone = Workload(1, 512, 128, 1)
-    one, four = (served(topology_of("L40S", SEVENTY, 1, pp), alone, known) for pp in (1, 4))
-    assert mean(four.ttft_s) > mean(one.ttft_s)
+    one, four = (served(topology_of("L40S", SEVENTY, 1, pp), 64, 512, 128, known) for pp in (1, 4))
+    assert four.sustained_rps > 1.3 * one.sustained_rps
+    one, four = (served(topology_of("L40S", SEVENTY, 1, pp), 1, 512, 128, known) for pp in (1, 4))
+    assert four.ttft_s["mean"] > one.ttft_s["mean"]
 
 
 def test_the_slowest_stage_sets_the_pace_of_an_unbalanced_pipeline(known):
@@ -121,9 +113,8 @@ def test_the_slowest_stage_sets_the_pace_of_an_unbalanced_pipeline(known):
             replace(second, layers=replace(second.layers, start=70)),
         )
     )
-    workload = Workload(1, 128, 128, 32)
-    balanced, lopsided = (served(one, workload, known) for one in (even, uneven))
-    assert lopsided.throughput_tok_s < 0.7 * balanced.throughput_tok_s
+    balanced, lopsided = (served(one, 32, 128, 128, known) for one in (even, uneven))
+    assert lopsided.sustained_rps < 0.7 * balanced.sustained_rps
 
 
 def test_stages_on_two_nodes_hop_over_the_network(known):
@@ -161,15 +152,12 @@ def test_what_no_profile_speaks_of_is_refused_by_name(known):
     batch=st.integers(1, 256),
 )
 def test_more_work_never_takes_less_time(kind, tp, pp, tokens, batch, known):
-    topology = topology_of(kind, SEVENTY, tp, pp)
-    work = Workload(1, tokens, 100, batch)
-    base = served(topology, work, known)
-    longer = served(topology, replace(work, input_tokens=tokens + 100), known)
-    fuller = served(topology, replace(work, concurrency=batch + 8), known)
-    assert mean(longer.e2e_s) > mean(base.e2e_s)
-    assert longer.throughput_tok_s < base.throughput_tok_s
-    assert mean(fuller.e2e_s) >= mean(base.e2e_s)
-    assert min(mean(base.ttft_s), mean(base.tpot_s), base.throughput_tok_s) > 0
+    server = server_of(topology_of(kind, SEVENTY, tp, pp), SEVENTY, box(kind), known)
+    base = static_batch(server, batch, tokens, 100)
+    longer = static_batch(server, batch, tokens + 100, 100)
+    fuller = static_batch(server, batch + 8, tokens, 100)
+    assert all(more > less > 0 for more, less in zip(longer, base, strict=True))
+    assert all(more >= less for more, less in zip(fuller, base, strict=True))
 
 
 def test_one_token_streams_the_experts_it_needs_and_many_stream_all(known):
