@@ -93,9 +93,9 @@ def reading(margin: Margin) -> str:
 def instead(goal: Bound, margin: Margin) -> str:
     """What one gets in place of what was said: ``p99 TPOT 106 ms (up to 117 ms) where you said 100 ms``."""
     name = goal_words(goal).split(f" {goal.op} ", maxsplit=1)[0]
-    said = amount(margin.bound, margin.unit) if margin.unit else f"{margin.bound:g}"
-    asked = "may be" if isinstance(goal, Objective) and goal.evidence in UNSAID else "where you said"
-    return f"{name} {reading(margin)} {asked} {said}"
+    bound = amount(margin.bound, margin.unit) if margin.unit else f"{margin.bound:g}"
+    where = "may be" if isinstance(goal, Objective) and goal.evidence in UNSAID else "where you said"
+    return f"{name} {reading(margin)} {where} {bound}"
 
 
 def part(candidate: Candidate, rate_rps: float, asked_rps: float, money: str) -> str:
@@ -158,8 +158,8 @@ def offer(today: Candidate, best: Candidate, *, priced: bool) -> str:
 
 def offer_to_keep_up(today: Candidate, best: Candidate, missed: Sequence[Margin]) -> str:
     """That what stays misses something usual, where nobody asked for that."""
-    told = listed([misses(margin) for margin in missed])
-    return f"{topology_words(today.topology)} {told}; {candidate_words(best)} would not"
+    misses_what = listed([misses(margin) for margin in missed])
+    return f"{topology_words(today.topology)} {misses_what}; {candidate_words(best)} would not"
 
 
 def slower(loser: Candidate, winner: Candidate) -> str:

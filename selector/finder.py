@@ -1,4 +1,4 @@
-"""Goals to the topologies that may hold them, cheapest first, by bounds alone: what they do is simulated later. Pure."""
+"""Goals to the topologies that may hold them, cheapest first, by bounds alone. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Finder:
         return replace(self, problem=replace(self.problem, cluster=cluster))
 
     def shortlist(self, goals: Sequence[Bound], objective: Bound | None = None) -> list[Topology]:
-        """Topologies that may hold the goals, the cheapest first; where there is an objective those that are good at it.
+        """Topologies that may hold the goals, the cheapest first, and those that are good at an objective.
 
         Of what cannot stand together (an engine with one TP degree, machines without a network) each part is searched.
         """

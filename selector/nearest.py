@@ -44,7 +44,7 @@ class Infeasibility:
     def _look_for(self, bound: Bound) -> None:
         """Simulate what is best at one goal, alone and beside the others."""
         bounds = self.trial.ranking.demands.bounds
-        if any(not self.trial.ranking.missed(bounds, one) for one in self.trial.candidates):
+        if any(not self.trial.ranking.missed(bounds, each) for each in self.trial.candidates):
             return
         aim = _aim(bound)
         others = [other for other in bounds if other is not bound]
@@ -56,7 +56,7 @@ class Infeasibility:
 
     def _nearest(self, found: Sequence[Candidate]) -> Candidate:
         ranking = self.trial.ranking
-        return min(found, key=lambda one: (round(ranking.shortfall(one), 6), ranking.cost(one), str(one.topology)))
+        return min(found, key=lambda each: (round(ranking.shortfall(each), 6), ranking.cost(each), str(each.topology)))
 
     def _nothing_runs(self) -> tuple[str, ...]:
         """Why not one topology is left."""
@@ -72,10 +72,10 @@ class Infeasibility:
                 *reasons,
             )
         configs = [bound for bound in self.trial.ranking.demands.bounds if isinstance(bound, Config)]
-        told = [self._never(config) for config in configs]
-        if held is not None and not told:
-            told = ["what fits does not fit beside what runs now, and cannot be reached from it layer by layer"]
-        return (*told, *reasons) or ("no device kind of the inventory has a profile with an allowed precision",)
+        why = [self._never(config) for config in configs]
+        if held is not None and not why:
+            why = ["what fits does not fit beside what runs now, and cannot be reached from it layer by layer"]
+        return (*why, *reasons) or ("no device kind of the inventory has a profile with an allowed precision",)
 
     def _clashes(self) -> tuple[str, ...]:
         """Goals that nothing holds; if each is held by something, the pairs that exclude each other."""
@@ -83,8 +83,8 @@ class Infeasibility:
         if alone := [bound for bound in bounds if not self._any_holds((bound,))]:
             return tuple(map(self._unreachable, alone))
         pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not self._any_holds(pair)]
-        said = [pair for pair in pairs if not UNSAID.intersection(bound.evidence for bound in pair)]
-        groups = said or pairs or [bounds]
+        named = [pair for pair in pairs if not UNSAID.intersection(bound.evidence for bound in pair)]
+        groups = named or pairs or [bounds]
         return tuple(
             f"{explain.listed([explain.goal_words(bound) for bound in group])} exclude each other: "
             "each can be held alone, nothing that was simulated holds them together"
@@ -92,7 +92,7 @@ class Infeasibility:
         )
 
     def _any_holds(self, bounds: Sequence[Bound]) -> bool:
-        return any(not self.trial.ranking.missed(bounds, one) for one in self.trial.candidates)
+        return any(not self.trial.ranking.missed(bounds, each) for each in self.trial.candidates)
 
     def _unreachable(self, bound: Bound) -> str:
         if isinstance(bound, Config):
@@ -104,15 +104,15 @@ class Infeasibility:
         reason = why_never(bound, self.finder.problem, self.finder.precisions)
         return f"{explain.goal_words(bound)}: no allowed topology has it" + (f" ({reason})" if reason else "")
 
-    def _missed_words(self, bound: Bound, one: Candidate) -> str:
+    def _missed_words(self, bound: Bound, each: Candidate) -> str:
         """What one gets instead: ``p99 TPOT 106 ms (up to 117 ms) where you said 100 ms``."""
-        margin = self.trial.ranking.margin(bound, one)
+        margin = self.trial.ranking.margin(bound, each)
         edge = ", on a knife's edge" if margin.is_knife_edge else ""
         return explain.instead(bound, margin) + edge
 
-    def _read_words(self, bound: Objective, one: Candidate) -> str:
-        margin = self.trial.ranking.margin(bound, one)
-        return f"{explain.reading(margin)} on {explain.candidate_words(one)}"
+    def _read_words(self, bound: Objective, each: Candidate) -> str:
+        margin = self.trial.ranking.margin(bound, each)
+        return f"{explain.reading(margin)} on {explain.candidate_words(each)}"
 
     def _target(self, bound: Bound) -> str | None:
         """The nearest bound that could be held with every other goal or, if there is none, alone."""
@@ -120,7 +120,7 @@ class Infeasibility:
             return None
         ranking = self.trial.ranking
         others = [other for other in ranking.demands.bounds if other is not bound]
-        joint = [one for one in self.trial.candidates if not ranking.missed(others, one)]
+        joint = [each for each in self.trial.candidates if not ranking.missed(others, each)]
         best = self._best(bound, joint or self.trial.candidates)
         worst = ranking.margin(bound, best).worst
         if not math.isfinite(worst):
@@ -138,9 +138,11 @@ class Infeasibility:
             return 0.0, ()
         rate_rps = self.trial.problem.workload.rate_rps
         is_within = not self.trial.ranking.missed(counted, nearest)
-        for one in [nearest] if is_within else self._within(counted, timed):
-            if share := self.trial.share(one, timed):
-                words = explain.part(one, share * rate_rps, rate_rps, self._money(counted))
+        if not is_within and any(isinstance(bound, Objective) and bound.unit == "USD/Mtok" for bound in counted):
+            return 0.0, ()  # fewer requests cost more each
+        for each in [nearest] if is_within else self._within(counted, timed):
+            if share := self.trial.share(each, timed):
+                words = explain.part(each, share * rate_rps, rate_rps, self._money(counted))
                 return (share if is_within else 0.0), (words,)
         return 0.0, ()
 
@@ -149,16 +151,16 @@ class Infeasibility:
         most = Objective("throughput_tok", "maximize", evidence="what may be spent buys")
         for topology in self.finder.shortlist(counted, most)[-_LOOKED:]:
             self.trial.judge(topology)
-        held = [one for one in self.trial.candidates if not self.trial.ranking.missed(counted, one)]
-        quickest = sorted(held, key=lambda one: -one.prediction.throughput_tok_s)[:_LOOKED]
-        return sorted(quickest, key=lambda one: -self.trial.share(one, timed))[:1]
+        held = [each for each in self.trial.candidates if not self.trial.ranking.missed(counted, each)]
+        quickest = sorted(held, key=lambda each: -each.prediction.throughput_tok_s)[:_LOOKED]
+        return sorted(quickest, key=lambda each: -self.trial.share(each, timed))[:1]
 
     def _money(self, counted: Sequence[Bound]) -> str:
         costs = [bound for bound in counted if isinstance(bound, Objective) and bound.metric == "cost"]
         return explain.amount(costs[0].value or 0.0, costs[0].unit) if costs else ""
 
     def _best(self, bound: Bound, candidates: Sequence[Candidate]) -> Candidate:
-        return max(candidates, key=lambda one: self.trial.ranking.margin(bound, one).margin)
+        return max(candidates, key=lambda each: self.trial.ranking.margin(bound, each).margin)
 
 
 def _aim(bound: Bound) -> Objective | None:

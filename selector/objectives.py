@@ -211,7 +211,7 @@ USUAL = "usual where nobody says it"
 FEWER = "fewer devices are busier"
 """Evidence of a third, beside a goal for busy devices: they do not become busy by being slow."""
 UNSAID = frozenset({WORKLOAD_RATE, USUAL, FEWER})
-_OF_THE_LOAD = LATENCIES | {"cost", "gpu_count"}
+_OF_THE_LOAD = LATENCIES | {"cost", "gpu_count", "gpu_util"}
 """What says nothing of a topology that does not keep up: no latency is held then, and any cost."""
 
 TENANT = "tenant:"
@@ -330,8 +330,8 @@ def _wants_use(goal: Goal) -> bool:
 def _bounds_use(goals: Sequence[Goal], problem: SearchInput) -> bool:
     """Whether a goal says how busy devices may be, or that they be busier than usual."""
     most = problem.limits.max_utilisation
-    said = [goal for goal in goals if isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.value]
-    return any(goal.op != ">=" or (goal.value or 0.0) > most for goal in said)
+    bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.value]
+    return any(goal.op != ">=" or (goal.value or 0.0) > most for goal in bounds)
 
 
 def precisions_for(

@@ -46,9 +46,9 @@ def server_of(
 def candidate(
     topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
 ) -> Candidate | None:
-    """A topology with what it is predicted to do; steps are filled as said, else as they are, else as far as they may.
+    """A topology with what it is predicted to do.
 
-    None if it does not hold the KV of the load.
+    Steps are filled as said, else as they are, else as far as they may. None if it does not hold the KV of the load.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.

@@ -31,7 +31,7 @@ class Ranking:
         return [bound for bound in bounds if self.margin(bound, candidate).margin < 0]
 
     def shortfall(self, candidate: Candidate, bounds: Sequence[Bound] | None = None) -> float:
-        """By how much bounds (all hard ones) are missed: the sum of the logarithms of what is relative to them. Finite."""
+        """By how much bounds (all hard ones) are missed: the sum of logarithms, relative to them. Finite."""
         margins = (self.margin(bound, candidate) for bound in (self.demands.bounds if bounds is None else bounds))
         return sum(_short(margin) for margin in margins if margin.margin < 0)
 
@@ -40,21 +40,21 @@ class Ranking:
 
         What is better at what is to be optimised by less than the error band pays for no devices.
         """
-        pool = _fewest(candidates, lambda one: len(self.missed(self.demands.bounds, one)))
-        pool = _fewest(pool, lambda one: len(self.missed(self.demands.wishes, one)))
+        pool = _fewest(candidates, lambda each: len(self.missed(self.demands.bounds, each)))
+        pool = _fewest(pool, lambda each: len(self.missed(self.demands.wishes, each)))
         for goal in self.demands.optimised:
             pool = self._as_good(goal, pool)
         if self.demands.balance:
             pool = _fewest(pool, self.weighed_up)
         pool = _fewest(pool, self.cost)
         best = min(pool, key=self._order)
-        usual = [one for one in pool if one.topology == best.topology and self._is_usual(one)]
+        usual = [each for each in pool if each.topology == best.topology and self._is_usual(each)]
         return usual[0] if usual else best
 
-    def _is_usual(self, one: Candidate) -> bool:
+    def _is_usual(self, each: Candidate) -> bool:
         """Whether its steps are filled as nobody asked for otherwise."""
-        runs = one.topology == self.problem.now
-        return one.batching == ((self.problem.running if runs else None) or self.problem.batching)
+        runs = each.topology == self.problem.now
+        return each.batching == ((self.problem.running if runs else None) or self.problem.batching)
 
     def why_loses(self, loser: Candidate, winner: Candidate) -> str:
         """The first difference, as the rest of a sentence that begins with "it"."""
@@ -102,28 +102,28 @@ class Ranking:
 
     def _as_good(self, goal: Bound, pool: Sequence[Candidate]) -> list[Candidate]:
         """Those that are as good at a goal as the best, or worse by less than the error band."""
-        best = min(self._signed(goal, one) for one in pool)
+        best = min(self._signed(goal, each) for each in pool)
         if not math.isfinite(best):
             return list(pool)
-        band = max(one.prediction.error_band for one in pool) * self.problem.limits.headroom
+        band = max(each.prediction.error_band for each in pool) * self.problem.limits.headroom
         is_predicted = isinstance(goal, Objective) and goal.metric in {*LATENCIES, "throughput_tok", "throughput_req"}
         room = abs(best) * (band if is_predicted else 1e-9)
-        return [one for one in pool if self._signed(goal, one) <= best + room]
+        return [each for each in pool if self._signed(goal, each) <= best + room]
 
-    def _order(self, one: Candidate) -> tuple[float | str, ...]:
-        """Among those that cost the same: what was asked for, then what runs, then the quickest, then the least to move."""
-        said = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
-        read = sum(math.log(max(1e-9, min(1e9, self.reading(goal, one)))) for goal in said)
-        runs = one.topology == self.problem.now
-        moved = sum(bytes_to_move(self.problem.now, one.topology, self.problem.model).values())
+    def _order(self, each: Candidate) -> tuple[float | str, ...]:
+        """Of those that cost the same: what runs, what is optimised, the quickest, the least to move."""
+        latencies = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
+        read = sum(math.log(max(1e-9, min(1e9, self.reading(goal, each)))) for goal in latencies)
+        runs = each.topology == self.problem.now
+        moved = sum(bytes_to_move(self.problem.now, each.topology, self.problem.model).values())
         return (
             0 if runs else 1,
-            *(self._signed(goal, one) for goal in self.demands.optimised),
-            float(f"{read:.4g}") if said else min(1e9, float(f"{one.prediction.ttft_s['p95']:.4g}")),
-            -one.prediction.throughput_tok_s,
+            *(self._signed(goal, each) for goal in self.demands.optimised),
+            float(f"{read:.4g}") if latencies else min(1e9, float(f"{each.prediction.ttft_s['p95']:.4g}")),
+            -each.prediction.throughput_tok_s,
             moved,
-            str(one.topology),
-            str(one.batching),
+            str(each.topology),
+            str(each.batching),
         )
 
     def _signed(self, goal: Bound, candidate: Candidate) -> float:

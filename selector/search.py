@@ -112,23 +112,23 @@ def _opened(goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, 
     demands = replace(sort_goals(settled, here), relative=frozenset(new))
     finder = Finder(here, profiles, _precisions(demands, here, profiles), demands.most_quality_loss)
     notes = (*where.notes, *map(explain.relative_to_today, new), *_notes(finder, demands, goals))
-    asked = _Asked(ticket, notes, *_accounted(settled, demands, here))
-    return _Question(where, finder, Trial(Ranking(demands, here), profiles), asked, problem.cluster, bounds_stops)
+    repeated = _Asked(ticket, notes, *_accounted(settled, demands, here))
+    return _Question(where, finder, Trial(Ranking(demands, here), profiles), repeated, problem.cluster, bounds_stops)
 
 
 def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible:
     """The best there is, on preferred devices if some hold the goals."""
-    asked = question.asked
+    repeated = question.asked
     if preferred := question.where.preferred:
         devices = frozenset(gpu.index for gpu in preferred.gpus)
         there = [
-            one for one in _explored(question, question.finder.on(preferred)) if set(one.topology.devices) <= devices
+            each for each in _explored(question, question.finder.on(preferred)) if set(each.topology.devices) <= devices
         ]
         if held := _held(question, there):
-            there_asked = replace(asked, preferred=devices)
+            there_asked = replace(repeated, preferred=devices)
             return _plan(replace(question, asked=there_asked), question.trial.ranking.best(held), today)
-        asked = asked.noting("no topology on the preferred devices alone holds the goals")
-        question = replace(question, asked=asked)
+        repeated = repeated.noting("no topology on the preferred devices alone holds the goals")
+        question = replace(question, asked=repeated)
     if held := _held(question, _explored(question, question.finder)):
         return _plan(question, question.trial.ranking.best(held), today)
     refusal = Infeasibility(question.trial, question.finder).infeasible()
@@ -139,33 +139,33 @@ def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible
         return _plan(question, question.trial.ranking.best(held), today)
     return replace(
         refusal,
-        reasons=(*refusal.reasons, *asked.notes),
+        reasons=(*refusal.reasons, *repeated.notes),
         feasible_targets=(*refusal.feasible_targets, *_other_precision(question)),
-        left_out=asked.left_out,
+        left_out=repeated.left_out,
     )
 
 
 def _held(question: _Question, found: Sequence[Candidate]) -> list[Candidate]:
-    return [one for one in found if not question.trial.ranking.missed(question.demands.bounds, one)]
+    return [each for each in found if not question.trial.ranking.missed(question.demands.bounds, each)]
 
 
 def _explored(question: _Question, finder: Finder) -> list[Candidate]:
-    """What was simulated of the topologies that may hold the goals, with steps as they are and as they suit better."""
+    """What was simulated of what may hold the goals, with steps as they are and as they suit better."""
     trial = question.trial
     demands = question.demands
     whole = (*demands.bounds, *demands.wishes)
     objective = demands.balance.better if demands.balance else next(iter(demands.optimised), None)
     today = question.today
 
-    def holds(one: Candidate) -> bool:
-        return objective is None and not trial.ranking.missed(whole, one)
+    def holds(each: Candidate) -> bool:
+        return objective is None and not trial.ranking.missed(whole, each)
 
     for goals in (whole, demands.bounds) if demands.wishes else (whole,):
         found = trial.judge_until(finder.shortlist(goals, objective), holds)
         trial.tune([*([today] if today else []), *found], goals, objective)
-        if any(not trial.ranking.missed(goals, one) for one in trial.candidates):
+        if any(not trial.ranking.missed(goals, each) for each in trial.candidates):
             break
-    return [one for one in trial.candidates if _may_run(one.topology, finder)]
+    return [each for each in trial.candidates if _may_run(each.topology, finder)]
 
 
 def _may_run(topology: Topology, finder: Finder) -> bool:
@@ -202,16 +202,16 @@ def _why_it_stays(frozen: Sequence[int], goals: Sequence[Goal]) -> str:
 
 def _stays(question: _Question, today: Candidate | None, note: str) -> Plan | Infeasible:
     """What runs goes on, for it may not be touched; or that it misses a goal."""
-    asked = question.asked
+    repeated = question.asked
     if today is None:
         reason = f"{note}, but it may not go on: {_barred(question.finder)}"
-        return Infeasible((reason, *asked.notes), None, left_out=asked.left_out)
+        return Infeasible((reason, *repeated.notes), None, left_out=repeated.left_out)
     missed = question.trial.ranking.missed(question.demands.bounds, today)
     if missed:
         words = explain.listed([explain.goal_words(goal) for goal in missed])
         nearest = replace(today, reason=f"is all that may run; misses {words}")
-        return Infeasible((f"{note}, but it misses {words}", *asked.notes), nearest, left_out=asked.left_out)
-    return _plan(replace(question, asked=asked.noting(note)), today, today)
+        return Infeasible((f"{note}, but it misses {words}", *repeated.notes), nearest, left_out=repeated.left_out)
+    return _plan(replace(question, asked=repeated.noting(note)), today, today)
 
 
 def _barred(finder: Finder) -> str:
@@ -282,7 +282,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
     problem = question.finder.problem
     demands = question.demands
     ranking = question.trial.ranking
-    asked = question.asked
+    repeated = question.asked
     best, unpaid = _worth_it(question, found, today)
     second = _runner_up(question, best, found)
     margins = tuple(ranking.margin(goal, best) for goal in (*demands.bounds, *demands.wishes))
@@ -290,11 +290,11 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
     waits = told(change) if change else []
     missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return Plan(
-        id=asked.ticket.plan_id,
-        intent_id=asked.ticket.intent_id,
-        generation=asked.ticket.generation,
+        id=repeated.ticket.plan_id,
+        intent_id=repeated.ticket.intent_id,
+        generation=repeated.ticket.generation,
         model=problem.model.name,
-        window=asked.ticket.window,
+        window=repeated.ticket.window,
         workload=problem.workload,
         now=problem.now,
         target=best.topology,
@@ -308,11 +308,11 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
             *(unpaid or _becomes_of_today(question, best, today)),
             *waits,
             *missed,
-            *asked.notes,
+            *repeated.notes,
         ),
         margins=margins,
-        rules=asked.rules,
-        left_out=asked.left_out,
+        rules=repeated.rules,
+        left_out=repeated.left_out,
         offers=_offers(question, best, found),
         considered=question.finder.size,
         bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model, problem.capabilities),
@@ -338,13 +338,13 @@ def _offers(question: _Question, best: Candidate, found: Candidate) -> tuple[str
 def _certificate(question: _Question, best: Candidate) -> tuple[str, ...]:
     """Why nothing cheaper holds the goals, and how many topologies were simulated."""
     ranking = question.trial.ranking
-    judged = {one.topology for one in question.trial.candidates}
+    judged = {each.topology for each in question.trial.candidates}
     cost = ranking.cost(best)
     proof = question.finder.none_below(question.demands.bounds, cost)
-    cheaper = [one for one in question.trial.candidates if ranking.cost(one) < cost]
+    cheaper = [each for each in question.trial.candidates if ranking.cost(each) < cost]
     return (
         *([explain.proof(proof, ranking.problem.model.num_layers)] if proof else ()),
-        explain.simulated(len(judged), len({one.topology for one in cheaper})),
+        explain.simulated(len(judged), len({each.topology for each in cheaper})),
     )
 
 
@@ -377,7 +377,7 @@ def _runner_up(question: _Question, best: Candidate, found: Candidate) -> Candid
     """The best of another shape."""
     if found.topology != best.topology:
         return found
-    others = [one for one in question.trial.candidates if _shape(one.topology) != _shape(best.topology)]
+    others = [each for each in question.trial.candidates if _shape(each.topology) != _shape(best.topology)]
     return question.trial.ranking.best(others) if others else None
 
 

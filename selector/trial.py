@@ -82,13 +82,13 @@ class Trial:
             if not (isinstance(bound, Objective) and bound.op == ">=" and bound.metric == "gpu_util")
         ]
 
-        def worth(one: Candidate) -> tuple[float, ...]:
-            aim = self.ranking.reading(objective, one) if objective else 0.0
-            return (self.ranking.shortfall(one, felt), -aim if objective and objective.op == "maximize" else aim)
+        def worth(each: Candidate) -> tuple[float, ...]:
+            aim = self.ranking.reading(objective, each) if objective else 0.0
+            return (self.ranking.shortfall(each, felt), -aim if objective and objective.op == "maximize" else aim)
 
-        near = [one for one in sorted(found, key=worth) if objective or 0 < worth(one)[0] <= _NEAR]
-        distinct = {one.topology: one for one in reversed(near)}
-        return [self._tuned(one, worth) for one in list(distinct.values())[::-1][:TUNED]]
+        near = [each for each in sorted(found, key=worth) if objective or 0 < worth(each)[0] <= _NEAR]
+        distinct = {each.topology: each for each in reversed(near)}
+        return [self._tuned(each, worth) for each in list(distinct.values())[::-1][:TUNED]]
 
     def _tuned(self, start: Candidate, worth: Worth) -> Candidate:
         """By one knob and then by the other, each as long as that helps."""
@@ -112,21 +112,21 @@ class Trial:
                     best = tried
         return best
 
-    def _with(self, one: Candidate, knob: str, value: int) -> Candidate | None:
+    def _with(self, each: Candidate, knob: str, value: int) -> Candidate | None:
         """The same with a knob set; every running sequence has to fit a step."""
-        assert one.batching is not None, "judged ones say it"
-        steps = replace(one.batching, **{knob: value})
+        assert each.batching is not None, "judged ones say it"
+        steps = replace(each.batching, **{knob: value})
         fits = replace(steps, max_sequences=min(steps.max_sequences, steps.max_step_tokens))
-        return self.judge(one.topology, fits)
+        return self.judge(each.topology, fits)
 
-    def share(self, one: Candidate, bounds: Sequence[Bound]) -> float:
+    def share(self, each: Candidate, bounds: Sequence[Bound]) -> float:
         """The largest part of the load, in steps of a 64th, at which a candidate holds some bounds."""
         share = 0.0
         step = 0.5
         for _ in range(_HALVINGS):
             part = replace(self.problem.workload, rate_rps=self.problem.workload.rate_rps * (share + step))
             problem = replace(self.problem, workload=part)
-            found = candidate(one.topology, problem, self.profiles, one.batching)
+            found = candidate(each.topology, problem, self.profiles, each.batching)
             if found and not replace(self.ranking, problem=problem).missed(bounds, found):
                 share += step
             step /= 2
