@@ -9,7 +9,7 @@ from intent.models import LATENCIES, Config, Objective
 from selector import explain
 from selector.finder import Finder
 from selector.models import Candidate, Infeasible
-from selector.objectives import UNSAID, Bound
+from selector.objectives import UNSAID, Bound, wants_use
 from selector.space import why_never, why_no_stage
 from selector.trial import Trial
 
@@ -116,7 +116,7 @@ class Infeasibility:
 
     def _target(self, bound: Bound) -> str | None:
         """The nearest bound that could be held with every other goal or, if there is none, alone."""
-        if not isinstance(bound, Objective) or bound.op == "==" or bound.evidence in UNSAID:
+        if not isinstance(bound, Objective) or bound.op == "==" or bound.evidence in UNSAID or wants_use(bound):
             return None
         ranking = self.trial.ranking
         others = [other for other in ranking.demands.bounds if other is not bound]
@@ -165,7 +165,7 @@ class Infeasibility:
 
 def _aim(bound: Bound) -> Objective | None:
     """What to make as good as can be so that a bound holds."""
-    if not isinstance(bound, Objective) or bound.op == "==":
+    if not isinstance(bound, Objective) or bound.op == "==" or wants_use(bound):
         return None
     return replace(bound, op="minimize" if bound.op == "<=" else "maximize", value=None)
 

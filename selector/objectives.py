@@ -208,9 +208,7 @@ WORKLOAD_RATE = "usual headroom"
 """Evidence of a goal that nobody said: to keep up, with headroom."""
 USUAL = "usual where nobody says it"
 """Evidence of another: that answers are read as they come."""
-FEWER = "fewer devices are busier"
-"""Evidence of a third, beside a goal for busy devices: they do not become busy by being slow."""
-UNSAID = frozenset({WORKLOAD_RATE, USUAL, FEWER})
+UNSAID = frozenset({WORKLOAD_RATE, USUAL})
 _OF_THE_LOAD = LATENCIES | {"cost", "gpu_count", "gpu_util"}
 """What says nothing of a topology that does not keep up: no latency is held then, and any cost."""
 
@@ -270,8 +268,6 @@ def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
     usual_tpot_s = problem.limits.usual_tpot_s
     if latencies == {"ttft"} and usual_tpot_s is not None:
         soft.append(Objective("tpot", "<=", evidence=USUAL, stat="mean", value=usual_tpot_s, unit="s"))
-    if problem.now and any(map(_wants_use, hard)):
-        hard.append(Objective("gpu_count", "<=", evidence=FEWER, value=len(problem.now.devices), unit="gpus"))
     if not _bounds_use(readable, problem):
         needs = any(isinstance(goal, Objective) and goal.metric in _OF_THE_LOAD and not goal.soft for goal in readable)
         (hard if needs else soft).append(_keep_up(problem))
@@ -323,7 +319,8 @@ def _keep_up(problem: SearchInput) -> Objective:
     return Objective("gpu_util", "<=", evidence=WORKLOAD_RATE, value=most, unit="ratio")
 
 
-def _wants_use(goal: Goal) -> bool:
+def wants_use(goal: Goal) -> bool:
+    """Whether a goal asks for busy devices."""
     return isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.op == ">="
 
 

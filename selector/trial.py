@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from intent.models import Objective
 from runtime.capabilities import Batching
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector.models import Candidate, Profile, ProfileError, SearchInput
-from selector.objectives import Bound
+from selector.objectives import Bound, wants_use
 from selector.prediction import candidate, usual_batching
 from selector.ranking import Ranking
 
@@ -47,7 +46,9 @@ class Trial:
         return [found for found in self.seen.values() if found]
 
     def judge(self, topology: Topology, batching: Batching | None = None) -> Candidate | None:
-        """What a topology does; None where it does not hold the load's KV, or has no figures."""
+        """What a topology does; None where it does not hold the load's KV, has no figures, or is no answer."""
+        if self._is_only_slower(topology):
+            return None
         steps = batching or usual_batching(topology, self.problem)
         if (topology, steps) not in self.seen:
             try:
@@ -55,6 +56,13 @@ class Trial:
             except (KeyError, ProfileError, TopologyError):
                 self.seen[topology, steps] = None
         return self.seen[topology, steps]
+
+    def _is_only_slower(self, topology: Topology) -> bool:
+        """Where a goal asks for busy devices: whether it is not what runs, and on no fewer devices."""
+        now = self.problem.now
+        if now is None or topology == now or not any(map(wants_use, self.ranking.demands.bounds)):
+            return False
+        return len(topology.devices) >= len(now.devices)
 
     def judge_until(self, topologies: Sequence[Topology], holds: Callable[[Candidate], bool]) -> list[Candidate]:
         """Those of a list that rises in cost, up to the first cost at which one holds."""
@@ -76,15 +84,12 @@ class Trial:
     ) -> list[Candidate]:
         """The nearest to some bounds, or the best at an objective, with steps that suit them better."""
 
-        felt = [
-            bound
-            for bound in bounds
-            if not (isinstance(bound, Objective) and bound.op == ">=" and bound.metric == "gpu_util")
-        ]
+        if any(map(wants_use, bounds)):
+            return []  # what is slow is busy
 
         def worth(each: Candidate) -> tuple[float, ...]:
             aim = self.ranking.reading(objective, each) if objective else 0.0
-            return (self.ranking.shortfall(each, felt), -aim if objective and objective.op == "maximize" else aim)
+            return (self.ranking.shortfall(each, bounds), -aim if objective and objective.op == "maximize" else aim)
 
         near = [each for each in sorted(found, key=worth) if objective or 0 < worth(each)[0] <= _NEAR]
         distinct = {each.topology: each for each in reversed(near)}
