@@ -1,12 +1,14 @@
 """Running requests move between drivers of two hosts with their KV: no token, no byte and no logprob is another one."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from dataclasses import replace
 
 import pytest
 
+from runtime.capabilities import Batching
 from runtime.engine import EngineState, Finish, GenerationRequest, SamplingParams, Token
 from runtime.errors import Reason, SwitchError
 from runtime.models import Topology
@@ -27,6 +29,7 @@ TOKENS = 30
 """Of a stream that is cut when it has said a few."""
 ENDLESS = 1_500
 """Of one that is left."""
+ONE_AT_ONCE = Batching(1, ENGINE.max_batch_tokens)
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +83,18 @@ async def test_streams_of_every_kind_go_on_over_hosts_and_no_token_is_lost(ways)
             unbroken = await said(router)
             for target in ways:
                 await are_moved(engine, router, unbroken, shapes[target])
+            assert engine.capabilities.running == ONE_AT_ONCE
+            params = GenerationParams(SamplingParams(200), ignore_eos=True)
+            async with contextlib.aclosing(router.generate("count by 3 from 11: 11 ", params)) as first:
+                await anext(first)
+                second = router.generate("count by 3 from 12: 12 ", params)
+                waits = asyncio.ensure_future(anext(second))
+                for _ in range(60):  # beside each other both would speak by then
+                    await anext(first)
+                stats = await engine.stats()
+                assert (stats.running, stats.waiting, waits.done()) == (1, 1, False)
+            await waits
+            await second.aclose()
             assert (router.counts.lost, router.counts.duplicates, router.counts.wrong_epoch) == (0, 0, 0)
     finally:
         await engine.close()
@@ -87,7 +102,7 @@ async def test_streams_of_every_kind_go_on_over_hosts_and_no_token_is_lost(ways)
 
 async def are_moved(engine: TorchEngine, router: Router, unbroken: dict[str, list[Delta]], target: Topology) -> None:
     """All streams, in the middle of what they say."""
-    shadow = await engine.prepare(target)
+    shadow = await engine.prepare(target, ONE_AT_ONCE)
     await shadow.ready()
     spoken: dict[str, list[Delta]] = {}
     all_of_it = asyncio.create_task(said(router, spoken))
