@@ -168,8 +168,8 @@ def make_plan(
         if (found := error.problem.infeasible) is None:
             raise
         about = str(error).partition(found.reasons[0])[0] if found.reasons else ""  # the model, where there are several
-        told = f"{about}no topology holds these goals; why, and what comes nearest, is told above"
-        raise failure(error.code.value, told) from None
+        message = f"{about}no topology holds these goals; why, and what comes nearest, is told above"
+        raise failure(error.code.value, message) from None
     check_outcome(answer.intent, kept)
     return answer
 
@@ -390,9 +390,9 @@ def _how_to_answer(kept: str | None) -> str:
 
 
 def acknowledged(plan: docs.PlanDocument, consent: ConsentOptions, *, left: Collection[str] = ()) -> list[str]:
-    """The codes of findings that a person has seen just now; ``--yes`` is no person, ``--break-promise`` is one's word.
+    """The codes of findings that a person has seen just now.
 
-    ``left``: codes that are asked about elsewhere.
+    ``--yes`` is no person, ``--break-promise`` is one's word. ``left``: codes that are asked about elsewhere.
 
     Raises:
         CommandError: nobody can be asked, or nobody said yes.

@@ -1,4 +1,4 @@
-"""An operator in this process, from a deployment file that was named; and the examples that are served or shown."""
+"""An operator in this process, from a deployment file that was named; and the examples."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -65,7 +65,7 @@ def places(goals: Sequence[Goal], problem: SearchInput) -> Places:
 
 
 def concerns(goal: Placement, model: str) -> bool:
-    """Whether a placement speaks of everything, or of this model; or bars a place to a tenant whom it serves, too."""
+    """Whether a placement speaks of everything, of this model, or of a tenant to whom it bars a place."""
     return goal.workload in {None, model} or said_for(goal) is not None
 
 
@@ -362,7 +362,7 @@ def _permitted(rule: PrecisionRule, names: Collection[str]) -> set[str]:
 
 
 def said_for(goal: Goal) -> str | None:
-    """The one tenant for whom a rule was said that narrows precisions or places, and so narrows them for everyone."""
+    """The one tenant for whom a rule was said that narrows precisions or places, for everyone then."""
     tenant = getattr(goal, "tenant", None)
     if isinstance(goal, Placement):
         tenant = (goal.workload or "").removeprefix(TENANT) if (goal.workload or "").startswith(TENANT) else None

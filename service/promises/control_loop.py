@@ -465,7 +465,7 @@ class ControlLoop:
         return intent, self._held_against_promises(plan, found, facts)
 
     def _held_against_promises(self, plan: Plan, found: LoopOutput, facts: Mapping[str, object]) -> docs.PlanDocument:
-        """The document of a plan of its own: what it newly breaks waits for a person, for nobody else may see it."""
+        """The document of a plan of its own: what it newly breaks waits for a person to see it."""
         place = replace(self._parts.place, situation=self._parts.serving.situation())
         document = docs.PlanDocument.model_validate(plan).model_copy(update=facts)
         held = limits.held_against(document, plan, place.problem(plan.window), found.segment.promised, alone=True)

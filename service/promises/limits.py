@@ -1,4 +1,4 @@
-"""What is promised against a switch: "no changes until noon", and each goal that its target would break. Pure."""
+"""What is promised against a switch: "no changes until noon", and goals that it would break. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -72,23 +72,24 @@ def held_against(
     goals = binding(promised, plan.model)
     found = list(breaches(plan, problem, goals))
     findings = [finding for finding, is_new in found if is_new or not alone]
-    told = [finding.message for finding, is_new in found if alone and not is_new]
+    notes = [finding.message for finding, is_new in found if alone and not is_new]
     fields = {
         "promised": tuple(dict.fromkeys(map(called, goals))),
         "to_acknowledge": (*document.to_acknowledge, *findings),
-        "reasons": (*document.reasons, *told),
+        "reasons": (*document.reasons, *notes),
     }
     return document.model_copy(update=fields)
 
 
 def breaches(plan: Plan, problem: SearchInput, promised: Sequence[ActiveGoal]) -> Iterator[tuple[Finding, bool]]:
-    """What a plan's target breaks, under the load that the plan is for, and whether what runs is known to hold it.
+    """What a plan breaks under the load that it is for, and whether what runs is known to hold it.
 
     ``problem`` has that load.
     """
     problem = replace(problem, now=plan.now)
     pause_s = plan.switch.pause_s if plan.switch else 0.0
-    for active in promised if plan.target != plan.now else ():
+    is_refilled = plan.batching not in {None, plan.now_batching}
+    for active in promised if plan.target != plan.now or is_refilled else ():
         goal = active.goal
         if why := _broken(goal, plan.target, plan.prediction, problem, pause_s):
             today = _broken(goal, plan.now, plan.now_prediction, problem) if plan.now else ""
@@ -107,7 +108,10 @@ def still_broken(findings: Sequence[Finding], promised: Iterable[ActiveGoal]) ->
 def _broken(
     goal: Goal, topology: Topology, prediction: Prediction | None, problem: SearchInput, pause_s: float = 0.0
 ) -> str:
-    """What a topology does against a goal, as the rest of a sentence that begins with "it"; nothing if it holds it."""
+    """What a topology does against a goal, as the rest of a sentence that begins with "it".
+
+    Nothing if it holds it.
+    """
     match goal:
         case PrecisionRule():
             wrong = weights_of(topology) - set(precisions_for([goal], BYTES_PER_VALUE, tuple(BYTES_PER_VALUE)))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from intent.models import Config, Goal, Objective, Placement, PrecisionRule, Priority, ReconfigRule, TenantException
+from runtime.capabilities import Batching
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from selector.models import Plan, Prediction, SearchInput, SwitchPrediction, Workload
 from service.promises.agenda import ActiveGoal
@@ -136,7 +137,10 @@ def test_each_promise_is_held_against_the_target_of_a_plan(goal: Goal, plan: Pla
 
 def test_a_plan_that_changes_nothing_breaks_nothing() -> None:
     stays = a_plan(ttft_s=3)
-    assert breach(TTFT, replace(stays, target=stays.now or stays.target)) == ("", False)
+    stays = replace(stays, target=stays.now or stays.target)
+    assert breach(TTFT, stays) == ("", False)
+    refilled = replace(stays, now_batching=Batching(8, 512), batching=Batching(64, 2048))
+    assert breach(TTFT, refilled) == ("it misses p99 TTFT <= 2 s: 3 s predicted", True)
 
 
 def test_what_is_promised_no_more_is_not_broken() -> None:
