@@ -77,8 +77,6 @@ class Capabilities:
     """Stages may differ in their TP degree."""
     replicated_kv_heads: bool
     """TP may exceed the number of KV heads."""
-    max_replicas: int = 1
-    """Pipelines of the model at once."""
     batching: Batching = USUAL_BATCHING
     wants_seed: bool = False
     """Every sampled request needs a seed: one is drawn where the client sent none."""

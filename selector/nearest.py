@@ -9,7 +9,7 @@ from intent.models import LATENCIES, Config, Objective
 from selector import explain
 from selector.finder import Finder
 from selector.models import Candidate, Infeasible
-from selector.objectives import UNSAID, Bound, wants_use
+from selector.objectives import UNSAID, Bound, margin_of, wants_use
 from selector.space import why_never, why_no_stage
 from selector.trial import Trial
 
@@ -92,7 +92,7 @@ class Infeasibility:
         )
 
     def _any_holds(self, bounds: Sequence[Bound]) -> bool:
-        return any(not self.trial.ranking.missed(bounds, each) for each in self.trial.candidates)
+        return bool(self._holding(bounds))
 
     def _unreachable(self, bound: Bound) -> str:
         if isinstance(bound, Config):
@@ -118,16 +118,23 @@ class Infeasibility:
         """The nearest bound that could be held with every other goal or, if there is none, alone."""
         if not isinstance(bound, Objective) or bound.op == "==" or bound.evidence in UNSAID or wants_use(bound):
             return None
-        ranking = self.trial.ranking
-        others = [other for other in ranking.demands.bounds if other is not bound]
-        joint = [each for each in self.trial.candidates if not ranking.missed(others, each)]
-        best = self._best(bound, joint or self.trial.candidates)
-        worst = ranking.margin(bound, best).worst
-        if not math.isfinite(worst):
+        demands = self.trial.ranking.demands
+        others = [other for other in demands.bounds if other is not bound]
+        unsaid = [other for other in others if other.evidence in UNSAID]
+        joint = self._holding(others)
+        held = joint or self._holding(unsaid)
+        if not held:
             return None
-        eased = replace(bound, value=_outward(worst, bound.op))
+        best = self._best(bound, held)
+        worst = margin_of(bound, best, self.trial.problem.workload, "", self.trial.problem.limits.headroom).worst
+        eased = replace(bound, value=_outward(worst, bound.op)) if math.isfinite(worst) else bound
+        if eased.value == bound.value or (bound.op == "<=") is not ((eased.value or 0.0) > (bound.value or 0.0)):
+            return None
         alone = "" if joint else ", without the other goals"
         return f"{explain.goal_words(eased)} would hold on {explain.candidate_words(best)}{alone}"
+
+    def _holding(self, bounds: Sequence[Bound]) -> list[Candidate]:
+        return [each for each in self.trial.candidates if not self.trial.ranking.missed(bounds, each)]
 
     def _part(self, nearest: Candidate) -> tuple[float, tuple[str, ...]]:
         """How much of the load the nearest holds all goals at, or what may be spent buys; and that in words."""

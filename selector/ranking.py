@@ -42,6 +42,7 @@ class Ranking:
         """
         pool = _fewest(candidates, lambda each: len(self.missed(self.demands.bounds, each)))
         pool = _fewest(pool, lambda each: len(self.missed(self.demands.wishes, each)))
+        pool = _fewest(pool, self._piles_up)
         for goal in self.demands.optimised:
             pool = self._as_good(goal, pool)
         if self.demands.balance:
@@ -50,6 +51,10 @@ class Ranking:
         best = min(pool, key=self._order)
         usual = [each for each in pool if each.topology == best.topology and self._is_usual(each)]
         return usual[0] if usual else best
+
+    def _piles_up(self, each: Candidate) -> bool:
+        """Whether it does not keep up with the load at all."""
+        return not math.isfinite(each.prediction.ttft_s["mean"])
 
     def _is_usual(self, each: Candidate) -> bool:
         """Whether its steps are filled as nobody asked for otherwise."""
@@ -102,10 +107,11 @@ class Ranking:
 
     def _as_good(self, goal: Bound, pool: Sequence[Candidate]) -> list[Candidate]:
         """Those that are as good at a goal as the best, or worse by less than the error band."""
-        best = min(self._signed(goal, each) for each in pool)
+        first = min(pool, key=lambda each: self._signed(goal, each))
+        best = self._signed(goal, first)
         if not math.isfinite(best):
             return list(pool)
-        band = max(each.prediction.error_band for each in pool) * self.problem.limits.headroom
+        band = first.prediction.error_band * self.problem.limits.headroom
         is_predicted = isinstance(goal, Objective) and goal.metric in {*LATENCIES, "throughput_tok", "throughput_req"}
         room = abs(best) * (band if is_predicted else 1e-9)
         return [each for each in pool if self._signed(goal, each) <= best + room]

@@ -126,9 +126,6 @@ def why_no_stage(problem: SearchInput, precisions: Collection[str]) -> tuple[str
 def why_never(wish: Config, problem: SearchInput, precisions: Collection[str]) -> str:
     """Why no topology is what a goal for TP, PP or replicas asks for, as far as one reason says it."""
     if wish.key == "replicas":
-        engine = problem.capabilities
-        if engine is None or engine.max_replicas > 1:
-            return "replicas are 1, 2, 4 or 8, over a network"
         return "one replica of a model is served"
     if wish.key == "pp":
         return _too_deep(wish.value, problem)

@@ -19,8 +19,8 @@ from selector.performance.simulator import Arrivals, Served, ServerModel, Values
 Reading = dict[str, float]
 """``mean`` and percentiles, in seconds."""
 
-MOST_REQUESTS = 3000
-LEAST_REQUESTS = 400
+MOST_REQUESTS = 4096
+LEAST_REQUESTS = 512
 """Of one simulation; the first tenth, which meet an empty server, do not count."""
 STEPS = 50_000
 """Of a stage, that one simulation is meant to compute: it has so many fewer requests where each needs more."""
@@ -90,7 +90,7 @@ def batch_of(server: ServerModel, workload: Workload) -> int:
 
 def closed(server: ServerModel, workload: Workload, clients: int, most_tokens: int) -> LoadFigures:
     """The same of clients that each send their next request when the last one ends."""
-    number = min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, 20 * clients))
+    number = min(2 * MOST_REQUESTS, max(2 * LEAST_REQUESTS, 20 * clients))
     served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS, clients)
     return _outcome(served, _rate(served), batch_of(server, workload))
 
@@ -106,7 +106,7 @@ def _sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) ->
     if places < 1:
         return 0.0
     turns = max(_LEAST_TURNS, _TURNS // len(server.stages))
-    number = int(min(2 * MOST_REQUESTS, max(LEAST_REQUESTS, turns * places)))
+    number = int(min(6000, max(LEAST_REQUESTS, turns * places)))
     drawn = arrivals(workload, number, most_tokens)
     backlog = replace(drawn, at_s=np.zeros(number))
     return _rate(simulate(server, backlog, MOST_STEPS))
@@ -161,14 +161,14 @@ def _sigma(p95_by_mean: float) -> float:
 
 
 def _requests(server: ServerModel, workload: Workload) -> int:
-    """As many as ``STEPS`` allow where each stream steps beside as many others as there are at least."""
+    """As ``STEPS`` allow, beside as many others as there are at least; a power of 2, so that neighbours draw alike."""
     outputs = max(1, workload.output_tokens)
     context = workload.input_tokens + outputs / 2
     alone_s = sum(stage.seconds(Step(1, context, context, 1)) for stage in server.stages) / server.share
     running = max(1.0, workload.rate_rps * outputs * alone_s)
     together = running / min(len(server.stages), running)
-    wanted = STEPS * together / (outputs * len(server.stages))
-    return int(min(MOST_REQUESTS, max(LEAST_REQUESTS, wanted)))
+    wanted = min(MOST_REQUESTS, max(LEAST_REQUESTS, STEPS * together / (outputs * len(server.stages))))
+    return int(2 ** math.floor(math.log2(wanted)))
 
 
 def _outcome(served: Served, sustained: float, batch: int) -> LoadFigures:
