@@ -101,7 +101,13 @@ def instead(goal: Bound, margin: Margin) -> str:
 def part(candidate: Candidate, rate_rps: float, asked_rps: float, money: str) -> str:
     """How much of a load holds all the goals: ``holds at 3 of your 4 requests/s on A100 TP4``."""
     holds = f"{money} buys" if money else "every goal holds at"
-    return f"{holds} {rate_rps:.3g} of your {asked_rps:.3g} requests/s on {candidate_words(candidate)}"
+    return f"{holds} {_floored(rate_rps):.3g} of your {asked_rps:.3g} requests/s on {candidate_words(candidate)}"
+
+
+def _floored(value: float) -> float:
+    """Three significant digits, and no more than the value."""
+    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.floor(value / scale) * scale
 
 
 def missed_goals(goals: Sequence[Goal]) -> str:

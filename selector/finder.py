@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 from intent.models import Config
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
-from runtime.models import Cluster, LayerRange, Precision, Stage, Topology
+from runtime.models import Cluster, LayerRange, Node, Precision, Stage, Topology
 from selector.models import Profile, SearchInput, Way
 from selector.objectives import Bound, thresholds
 from selector.pipelines.grid import Grid, Pipeline
@@ -93,7 +93,7 @@ class Finder:
         return self._grids(())
 
     def _grids(self, wishes: Sequence[Config]) -> Sequence[Grid]:
-        clusters = _connected(self.problem.cluster)
+        clusters = _connected(self.problem)
         return [grid for cluster in clusters for grid in self._grids_on(cluster, wishes)]
 
     def _grids_on(self, cluster: Cluster, wishes: Sequence[Config]) -> Iterator[Grid]:
@@ -160,11 +160,21 @@ def _topology(pipeline: Pipeline, devices: Sequence[tuple[int, ...]]) -> Topolog
     return Topology(tuple(stages))
 
 
-def _connected(cluster: Cluster) -> list[Cluster]:
-    """The parts over which a pipeline may reach: all of it, or each machine where there is no network."""
+def _connected(problem: SearchInput) -> list[Cluster]:
+    """The parts over which a pipeline may reach: all of it, or each machine where there is no network.
+
+    Of machines that are alike one is enough, and those on which something runs.
+    """
+    cluster = problem.cluster
     if cluster.network is not None or len(cluster.nodes) == 1:
         return [cluster]
-    return [Cluster((node,)) for node in cluster.nodes]
+    running = set(problem.now.devices) if problem.now else set[int]()
+    distinct = dict[object, Node]()
+    for node in cluster.nodes:
+        devices = tuple((gpu.kind, gpu.memory_bytes, gpu.usd_per_hour) for gpu in node.gpus)
+        is_used = any(gpu.index in running for gpu in node.gpus)
+        distinct.setdefault(node.name if is_used else (devices, node.link), node)
+    return [Cluster((node,)) for node in distinct.values()]
 
 
 def _beside(problem: SearchInput, cluster: Cluster) -> list[Cluster]:

@@ -83,8 +83,8 @@ class Infeasibility:
         if alone := [bound for bound in bounds if not self._any_holds((bound,))]:
             return tuple(map(self._unreachable, alone))
         pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not self._any_holds(pair)]
-        named = [pair for pair in pairs if not UNSAID.intersection(bound.evidence for bound in pair)]
-        groups = named or pairs or [bounds]
+        usual = [pair for pair in pairs if UNSAID.intersection(bound.evidence for bound in pair)]
+        groups = usual or pairs or [bounds]
         return tuple(
             f"{explain.listed([explain.goal_words(bound) for bound in group])} exclude each other: "
             "each can be held alone, nothing that was simulated holds them together"
