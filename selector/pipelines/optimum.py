@@ -115,7 +115,8 @@ def ladder(
 def _tighter(search: "_BoundSearch", bounds: Sequence[Threshold]) -> Iterator["_BoundSearch"]:
     """Under bounds that are tighter and tighter, as far as something holds them."""
     timed = [bound for bound in bounds if bound.metric in _TIMED]
-    for factor in _TIGHTER if timed else ():
+    alike = len(search.grid.stage_slots) == 1  # then there is little to choose
+    for factor in _TIGHTER[:: 2 if alike else 1] if timed else ():
         for bound in timed:
             search = search.further(bound.tightened(factor))
         if not search.feasible:
@@ -244,7 +245,8 @@ class _BoundSearch:
         """From the loosest bound on an objective that is worth one to the tightest that holds all layers."""
         best, bound = self.with_lowest(objective)
         yield best
-        for factor in _TIGHTER[::-1]:
+        alike = len(self.grid.stage_slots) == 1
+        for factor in _TIGHTER[:: -2 if alike else -1]:
             yield self.further(bound.tightened(1.05 / factor))
 
     def with_lowest(self, objective: Threshold) -> tuple["_BoundSearch", Threshold]:
