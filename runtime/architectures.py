@@ -84,7 +84,7 @@ def architecture_of(config: Mapping[str, Any], name: str) -> tuple[str, Architec
 
 
 def quantised(config: Mapping[str, Any], name: str) -> str | None:
-    """The weight format of a checkpoint that is quantised, as its ``quantization_config`` says; None: it is not.
+    """The weight format that a checkpoint is quantised to (``quantization_config``); None: it is not.
 
     Raises:
         UnsupportedModelError: it is quantised in a way that is not known.
@@ -93,10 +93,10 @@ def quantised(config: Mapping[str, Any], name: str) -> str | None:
         return None
     groups = found.get("config_groups") or {"": {}}
     weights = next(iter(groups.values())).get("weights") or {"num_bits": found.get("bits")}
-    told = QUANTISED.get((found.get("quant_method"), weights.get("type", "int"), weights.get("num_bits")))
-    if told is None:
+    precision = QUANTISED.get((found.get("quant_method"), weights.get("type", "int"), weights.get("num_bits")))
+    if precision is None:
         known = ", ".join(dict.fromkeys(method for method, _, _ in QUANTISED))
         raise UnsupportedModelError(
             f"{name}: quantization_config in config.json is none of {known} with 4 or 8 bits: {found.get('quant_method')}"
         )
-    return told
+    return precision

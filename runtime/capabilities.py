@@ -115,7 +115,9 @@ class Capabilities:
         return f"the engine {self.name} serves no {precision} here, but {served}" + (self.lacks and f": {self.lacks}")
 
     def refuse(self, wanted: Batching) -> None:
-        """Refuse to fill steps further than the engine is set to, or so that some running sequence has no place.
+        """Refuse to fill steps further than the engine is set to, or with too few tokens.
+
+        Every running sequence has to fit a step.
 
         Raises:
             SwitchError: with what it may be.

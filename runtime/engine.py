@@ -257,9 +257,9 @@ class Engine(Protocol):
         """Batches in order, for one consumer; ends when the engine is closed."""
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> Shadow:
-        """Begin to build the target beside what runs; it fills steps as far as ``batching`` says, or as what runs does.
+        """Begin to build the target beside what runs.
 
-        What runs may be the target, to fill steps otherwise.
+        It fills steps as far as ``batching`` says, or as what runs does. What runs may be the target, to fill steps otherwise.
 
         Raises:
             SwitchError: refused before anything is touched (unsupported, no memory, a switch already under way).

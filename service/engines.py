@@ -31,9 +31,9 @@ def capabilities(model: ServedModel) -> Capabilities | None:
             )  # not known where it will start
             return of_vllm(model.cluster, model.spec, sized(model.engine.vllm, model.cluster, start, weights))
         case "torch":
-            told = model.engine.torch
-            blocks = told.num_blocks or default_blocks(model.spec, model.cluster, first(model), told.block_size)
-            return of_torch(model.spec, model.precision, replace(told, num_blocks=blocks or None))
+            settings = model.engine.torch
+            blocks = settings.num_blocks or default_blocks(model.spec, model.cluster, first(model), settings.block_size)
+            return of_torch(model.spec, model.precision, replace(settings, num_blocks=blocks or None))
     return None
 
 
@@ -49,7 +49,9 @@ def load(models: Iterable[ServedModel]) -> None:
 async def start(
     model: ServedModel, topology: Topology, launchers: "Launchers | None" = None, batching: Batching | None = None
 ) -> Engine:
-    """The model's engine in a topology, the built-in one unless said; it fills steps as far as ``batching`` or the file says.
+    """The model's engine in a topology, the built-in one unless said.
+
+    It fills steps as far as ``batching`` says, or the file.
 
     ``launchers`` of all hosts, where there are several.
     """

@@ -64,11 +64,12 @@ class JournalLine(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a switch led to: a generation, its topology as text, and how it fills its steps if that is known."""
+    """What a switch led to: a generation, and its topology as text."""
 
     generation: int
     topology: str
     batching: Batching | None = None
+    """How far it fills its steps; None: as far as the engine is set to, or not known."""
 
 
 class Store:
@@ -160,8 +161,8 @@ class Store:
                 return None
             made_by = session.get(OperationRow, row.operation_id)
             operation = made_by and OperationDocument.model_validate(made_by.document)
-            said = operation.batching if operation and not operation.is_filled else None  # else it follows the file
-            return Committed(row.id, row.topology, said)
+            batching = operation.batching if operation and not operation.is_filled else None  # else it follows the file
+            return Committed(row.id, row.topology, batching)
 
     def generation_of(self, operation_id: str) -> int | None:
         """The generation that a switch committed, or None."""

@@ -81,7 +81,9 @@ def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
 def planned(
     target: Topology, words: str, place: ModelContext, when: When, batching: Batching | None = None
 ) -> tuple[Intent, Plan]:
-    """A plan to exactly this topology, with steps filled so or as they are, and the intent that stands for the words.
+    """A plan to exactly this topology, and the intent that stands for the words.
+
+    Steps are filled as far as ``batching`` says, or as they are.
 
     Raises:
         RefusedError: memory, the deployment's limits or the engine say no, each by name.

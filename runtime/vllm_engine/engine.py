@@ -316,7 +316,7 @@ class VllmEngine(Revived):
     def _take(self, topology: Topology, batching: Batching | None) -> Instance | None:
         """A standby engine of this topology, with steps filled so, which is none any more."""
         wanted = topology, batching or launch.steps(self.settings)
-        found = next((one for one in self.standby if (one.topology, one.batching) == wanted), None)
+        found = next((spare for spare in self.standby if (spare.topology, spare.batching) == wanted), None)
         if found is not None:
             self.standby.remove(found)
         return found
@@ -355,7 +355,7 @@ class VllmEngine(Revived):
         self.end_streams(names, f"{detail}; send the request again", are_lost=True)
         if instance in self.standby:
             self.standby.remove(instance)
-        alike = next((one for one in reversed(self.standby) if one.batching == instance.batching), None)
+        alike = next((spare for spare in reversed(self.standby) if spare.batching == instance.batching), None)
         if instance is self.active and alike and self._shadow is None and self._down is None:
             begin("vLLM engine", instance.close(), self._background)
             self.standby.remove(alike)

@@ -35,7 +35,7 @@ LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_
 
 
 def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> Capabilities:
-    """What vLLM runs: one TP degree for all stages; FP8 on GPUs only; of a quantised checkpoint what it is.
+    """What vLLM runs: one TP degree for all stages; FP8 on GPUs; of a quantised checkpoint what it is.
 
     Steps as the deployment's options fill them, and the KV cache that they say or ``sized`` made of them.
     """
@@ -69,9 +69,9 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
 def steps(settings: VllmSettings) -> Batching:
     """How far steps are filled: by the options, else the limits of the deployment, else as vLLM does."""
     limits = {option: getattr(settings, limit) for option, limit in LIMITED.items()}
-    said = {option: number for option, number in {**limits, **settings.options}.items() if isinstance(number, int)}
-    tokens = said.get("max_num_batched_tokens")
-    sequences = said.get("max_num_seqs", min(USUAL.max_sequences, tokens or USUAL.max_sequences))
+    numbers = {option: value for option, value in {**limits, **settings.options}.items() if isinstance(value, int)}
+    tokens = numbers.get("max_num_batched_tokens")
+    sequences = numbers.get("max_num_seqs", min(USUAL.max_sequences, tokens or USUAL.max_sequences))
     return Batching(sequences, tokens or max(USUAL.max_step_tokens, sequences))
 
 
@@ -83,7 +83,9 @@ def is_cpu(cluster: Cluster) -> bool:
 def engine_options(
     checkpoint: Path, topology: Topology, settings: VllmSettings, batching: Batching | None = None
 ) -> dict[str, Any]:
-    """vLLM's engine options for a topology, by their Python names; ``batching`` goes before what the deployment says.
+    """vLLM's engine options for a topology, by their Python names.
+
+    ``batching`` goes before what the deployment says.
 
     Raises:
         EngineStartError: an option of the deployment that is not the deployment's to set.
@@ -194,7 +196,7 @@ def utilization(topology: Topology, cluster: Cluster, weights: Mapping[int, int]
 
 
 def most_kv_bytes(topologies: Collection[Topology], model: ModelSpec, cluster: Cluster) -> int:
-    """The most KV cache on each device with which engines fit side by side, as ``kv_cache_gb`` could say; 0: none does.
+    """The most KV cache on each device (``kv_cache_gb``) with which engines fit side by side; 0: none does.
 
     Of a target and what runs, what a switch between them leaves; of a target alone, what an engine that starts anew could have.
     """
