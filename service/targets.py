@@ -1,7 +1,7 @@
 """Plans to a topology that somebody named, where others are searched for (docs/decisions/0032)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from intent.models import Intent, TranslatorInfo
 from runtime.capabilities import Batching

@@ -196,7 +196,7 @@ def utilization(topology: Topology, cluster: Cluster, weights: Mapping[int, int]
 
 
 def most_kv_bytes(topologies: Collection[Topology], model: ModelSpec, cluster: Cluster) -> int:
-    """The most KV cache on each device (``kv_cache_gb``) with which engines fit side by side; 0: none does.
+    """The most KV cache on a device (``kv_cache_gb``) with which engines fit side by side; 0: none does.
 
     Of a target and what runs, what a switch between them leaves; of a target alone, what an engine that starts anew could have.
     """
