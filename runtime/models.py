@@ -130,7 +130,8 @@ class Cluster:
             if a in indices and b in indices:
                 return node.link
         if self.network is None:
-            raise TopologyError(f"devices {a} and {b} are on different nodes and the cluster declares no network")
+            where = "for sizing, in a file that names a network and no engine"
+            raise TopologyError(f"devices {a} and {b} are on different nodes: a topology reaches over two only {where}")
         return self.network
 
 

@@ -178,7 +178,10 @@ def plan(
     answer = planned_within(held, problem, profiles, ticket)
     others = (goal for goal in goals if goal not in held)
     elsewhere = (LeftOut(goal_words(goal), segment.blocker(goal.window)) for goal in others)
-    answer = replace(answer, left_out=(*elsewhere, *answer.left_out))
+    unserved = engine.serves_not(model.precision) if engine else ""
+    answer = replace(
+        answer, left_out=(*elsewhere, *answer.left_out), reasons=(*filter(None, [unserved]), *answer.reasons)
+    )
     if isinstance(answer, Infeasible):
         about = f"{model.name}: " if len(deployment.models) > 1 else ""
         raise _infeasible(intent, answer, about)

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from runtime.capabilities import Limits
+from runtime.errors import TopologyError
 from runtime.models import Phase
 from selector.profiles import fit_cpu
 from service import engines, usecases
@@ -155,6 +156,9 @@ def test_a_topology_reaches_over_two_nodes_where_no_engine_is_named_alone(tmp_pa
     problem = model.problem("always", Limits(), model.start, engines.capabilities(model))
     assert (problem.cluster.network is not None, problem.cluster.between is None) == (is_spanned, is_spanned)
     assert problem.precision == "fp32"
+    if not is_spanned:
+        with pytest.raises(TopologyError, match="only for sizing, in a file that names a network and no engine"):
+            problem.cluster.link_between(0, 4)
 
 
 # --- served ---

@@ -126,3 +126,11 @@ def test_what_is_forbidden_for_one_tenant_is_served_to_nobody(deployment: Deploy
     alone = [one.reason for one in plan.left_out if "one pipeline serves every tenant" in one.reason]
     assert len(alone) == left_out
     assert any("said for enterprise" in rule for rule in plan.rules) is ("enterprise" in text)
+
+
+def test_a_format_that_the_engine_of_the_file_does_not_serve_is_named_first(deployment: Deployment) -> None:
+    vllm = replace(deployment.model().engine, named="vllm")
+    asked = with_model(deployment, precision="int4", start=None, engine=vllm)
+    reason, *_ = plan_for(asked, "P99 TTFT < 20s").reasons
+    assert reason.startswith("the engine vllm serves no int4 here, but fp32, bf16, fp16, fp8: ")
+    assert "serves no" not in plan_for(with_model(asked, precision="bf16"), "P99 TTFT < 20s").reasons[0]
