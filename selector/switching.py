@@ -73,11 +73,14 @@ def kv_bytes(now: Topology, target: Topology, model: ModelSpec, at: Mapping[int,
     return size
 
 
-def way(topology: Topology, problem: SearchInput) -> Way | None:
-    """How a switch from what runs to a topology can go; None: not at all, it does not fit even alone."""
+def way(topology: Topology, problem: SearchInput, *, is_another: bool = False) -> Way | None:
+    """How a switch from what runs to a topology can go; None: not at all, it does not fit even alone.
+
+    What runs needs no room for itself, unless it ``is_another`` engine that runs the same.
+    """
     engine = problem.capabilities
     now = problem.now
-    if now is None or topology == now or (engine and topology in engine.standby):
+    if now is None or (topology == now and not is_another) or (engine and topology in engine.standby):
         return "shadow"
     stands_alone = engine is not None and not engine.shares_weights
     if no_room(topology, replace(problem, now=None)) or (stands_alone and _too_full((topology,), problem)):
@@ -118,10 +121,12 @@ def switch(
     devices are occupied while it is prepared, which the devices (or the money) saved have to win back. ``over`` is what the way
     over a network takes besides.
     """
-    if today.topology == target.topology:
-        return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)
+    stays = today.topology == target.topology
+    engine = problem.capabilities
+    if stays and (engine is None or engine.shares_weights or today.batching == target.batching):
+        return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)  # at most it is told to fill its steps otherwise
     here = replace(problem, now=today.topology)
-    how = way(target.topology, here) or "restart"
+    how = way(target.topology, here, is_another=stays) or "restart"
     passes_s = today.prediction.tpot_s["mean"], target.prediction.tpot_s["mean"]
     load = _loading(target.topology, here)
     band = together(_start(target.topology, here), load.band)

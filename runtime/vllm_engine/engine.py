@@ -108,7 +108,7 @@ class VllmEngine(Revived):
     def capabilities(self) -> Capabilities:
         """One TP degree for all stages, any number of stages up to the layers."""
         known = launch.capabilities(self.cluster, self.model, self.settings)
-        standby = frozenset(instance.topology for instance in self.standby)
+        standby = frozenset(spare.topology for spare in self.standby if spare.batching == self.active.batching)
         return replace(known, running=self.active.batching, standby=standby)
 
     @property

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from runtime.capabilities import BUILT_IN_START, Capabilities
+from runtime.capabilities import BUILT_IN_START, Batching, Capabilities
 from runtime.errors import SwitchError
 from runtime.footprint import kv_bytes_per_token, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
@@ -248,3 +248,19 @@ def test_nothing_pays_for_itself_before_it_begins(laptop, counting, price):
 def test_staying_takes_nothing(topology, problem):
     same = candidate(topology["one"])
     assert switch(same, same, problem) == SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)
+
+
+def test_other_knobs_on_what_runs_take_an_order_or_another_engine_beside_it(topology, problem):
+    """Where two do not fit side by side the running one has to end first."""
+    today = replace(candidate(topology["one"]), batching=Batching(64, 256))
+    other = replace(today, batching=Batching(64, 128))
+    alone = replace(BUILT_IN, shares_weights=False, streams=False, kv_bytes=1)
+    for engine, target, strategy, takes in (
+        (BUILT_IN, other, "shadow", False),
+        (alone, today, "shadow", False),
+        (alone, other, "shadow", True),
+    ):
+        found = switch(today, target, replace(problem, capabilities=engine))
+        assert (found.strategy, found.prepare_s > 0, found.stop_s > 0) == (strategy, takes, takes)
+    found = switch(today, other, small(problem, alone))
+    assert (found.strategy, found.stop_s > 0.1) == ("restart", True)
