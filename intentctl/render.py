@@ -422,7 +422,8 @@ def operation_rows(operation: docs.OperationDocument) -> list[Row]:
     if operation.applied_by:
         rows.append(("applied by", f"{operation.applied_by}, approved by {operation.approved_by}"))
     known = operation.result or operation
-    rows += [(name, text) for name, text in (("from", known.source), ("to", known.target)) if text]
+    target = f"{known.target}, {operation.batching}" if known.target and operation.batching else known.target
+    rows += [(name, text) for name, text in (("from", known.source), ("to", target)) if text]
     if operation.result:
         rows += report_rows(operation.result)
     if error := operation.error:
@@ -476,7 +477,7 @@ def topology_rows(state: docs.StateDocument) -> list[Row]:
     """What runs and on what."""
     rows = [
         ("model", state.model),
-        ("topology", _topology(state.topology)),
+        ("topology", _topology(state.topology, state.batching)),
         ("generation", str(state.generation)),
         ("streams", str(state.streams)),
     ]

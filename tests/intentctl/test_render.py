@@ -11,6 +11,7 @@ from runtime.capabilities import Batching
 from runtime.models import MeasuredLink
 from selector.models import Spread, Workload
 from service import deployment as deployments
+from service.documents.operations import OperationDocument
 from service.documents.plans import CrossingDocument, PlanDocument, SwitchDocument
 from tests.rows import rows
 from tests.service.examples import intent, plan, report
@@ -32,6 +33,8 @@ def test_a_plan_says_how_far_steps_are_filled_beside_its_target() -> None:
     assert found["target"].endswith(", 256 sequences at once, 512 tokens a step")
     assert found["now"].endswith(", 256 sequences at once, 2048 tokens a step")
     assert "at once" not in dict(render.plan_rows(plan()))["target"]
+    applied = OperationDocument.planned("op-1", plan(batching=few), 1.0)
+    assert dict(render.operation_rows(applied))["to"] == f"{plan().target.text}, {few}"
 
 
 @rows(
