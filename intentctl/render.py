@@ -361,7 +361,7 @@ def switch(switch: docs.SwitchDocument, why: str = "") -> str:
     parts = {
         "to prepare": switch.prepare_s,
         "of standing still": switch.stop_s,
-        "of that beyond the usual gap between tokens": switch.pause_s,
+        "of that beyond the usual gap between tokens": switch.pause_s if switch.stop_s is not None else None,
         "until it has paid for itself": switch.payback_s,
     }
     bands = {"to prepare": _band(switch.prepare_least_s, switch.prepare_most_s)}

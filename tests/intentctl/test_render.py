@@ -121,6 +121,15 @@ def test_who_is_overloaded_is_told_of_the_one_that_is(now, target, said):
     assert said in words
 
 
+def test_no_part_is_told_of_a_standstill_that_nobody_can_predict():
+    switch = {"strategy": "shadow", "prepare_s": 1, "stop_s": None, "pause_s": 0.05, "payback_s": None}
+    (words,) = [text for name, text in render.plan_rows(a_plan(None, switch=switch)) if name == "switch"]
+    assert "50 ms" not in words
+    known = switch | {"stop_s": 0.2}
+    (words,) = [text for name, text in render.plan_rows(a_plan(None, switch=known)) if name == "switch"]
+    assert "200 ms of standing still, 50 ms of that beyond the usual gap" in words
+
+
 def test_what_keeps_up_where_today_does_not_is_no_saving():
     assert ("on offer", "TP2 would keep up") in render.plan_rows(a_plan(offers=["TP2 would keep up"]))
 
