@@ -141,7 +141,7 @@ def test_a_shell_completes_commands():
 
 
 def test_what_breaks_a_promise_is_applied_when_somebody_says_so(run, new_service):
-    service = new_service(DEPLOYMENT.replace("rate_rps: 0.8", "rate_rps: 0.1"))  # one device holds it
+    service = new_service()
     at = ("--server", service.url)
     promised = json.loads(run("use at least 2 GPUs", "--yes", "-o", "json", *at)[1])["promise"]["intent_id"]
     code, out, _ = run("plan", "--target", "1x1", *at)

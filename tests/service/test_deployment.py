@@ -53,7 +53,7 @@ def test_windows_become_definitions_and_have_their_own_workload(tmp_path):
     assert deployment.window_in_force(datetime(2026, 1, 5, 12, tzinfo=UTC)) == "peak"
     assert deployment.window_in_force(datetime(2026, 1, 5, 23, tzinfo=UTC)) == "always"
     assert deployment.model().workload_in("peak").rate_rps == 3
-    assert deployment.model().workload_in("overnight").rate_rps == 0.8
+    assert deployment.model().workload_in("overnight").rate_rps == 0.2
 
 
 def test_a_catalogue_knows_aliases_of_models_and_tenants(tmp_path):
@@ -275,7 +275,7 @@ def loaded(folder, load):
     return read(folder, DEPLOYMENT.replace(USUAL_LOAD, load)).model().workload_in("always")
 
 
-USUAL_LOAD = "{rate_rps: 0.8, input_tokens: 20, output_tokens: 900, concurrency: 8}"
+USUAL_LOAD = "{rate_rps: 0.2, input_tokens: 20, output_tokens: 900, concurrency: 8}"
 
 
 def test_a_load_of_means_is_as_uneven_as_public_chat_and_says_so(tmp_path):

@@ -1,6 +1,5 @@
 """A plan names what it breaks of what is promised, and is not applied before somebody has seen that."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -12,16 +11,8 @@ from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, served
 
 pytestmark = pytest.mark.slow
 
-QUIET = DEPLOYMENT.replace("rate_rps: 0.8", "rate_rps: 0.1")
-"""So little is asked that one device holds it with usual headroom."""
 TWO_DEVICES = "use at least 2 GPUs"
 SEEN = {"acknowledge": ["breaks_promise"]}
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[ScriptedService]:
-    with ScriptedService(tmp_path, QUIET) as running:
-        yield running
 
 
 def planned(http: httpx.Client, **wish: str) -> dict:
@@ -131,7 +122,7 @@ def test_the_controller_does_not_break_a_promise_by_itself(tmp_path: Path, monke
         return Decision("switch", "it made it worse", done[0].source, "roll_back") if done else decide(state, rules)
 
     monkeypatch.setattr("service.promises.controller.decide", worse)
-    with served(tmp_path, ACTS.replace(DEPLOYMENT, QUIET)) as (service, http):
+    with served(tmp_path, ACTS) as (service, http):
         promised(http, ONE_DEVICE)
         reason = service.ticked(lambda: decision(http)["cause"] == "roll_back" and decision(http)["reason"], "a look")
         assert "a person has to see its findings (breaks_promise)" in reason
