@@ -170,7 +170,7 @@ class Pipeline:
     """Stages in order with their layers, at an operating point."""
 
     stages: tuple[Parts, ...]
-    batch: int
+    batch: float
     busy_s: float
     """Of the slowest stage."""
     first_s: float

@@ -101,8 +101,35 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 
 BLOCK_TOKENS = 16
 """Tokens in one KV block, for the arithmetic of memory; another size shifts it by a block a request."""
-BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-"""Sequences that run at once: the batch limits to choose from. A micro-batch takes half a step at most, for prompts to get on."""
+BATCHES = (
+    1 / 64,
+    1 / 8,
+    1 / 2,
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1024,
+    1536,
+    2048,
+)
+"""Sequences that run at once, less than one where a server is idle between requests. A micro-batch takes half a step at most, for
+prompts to get on."""
 _PARTS = 8
 """Places in a long prompt at which its chunks are costed."""
 _CLOSE = 1e-10
@@ -165,7 +192,7 @@ class Points:
     """Of one step at most, decodes included."""
 
     @classmethod
-    def all(cls, stages: Sequence[int], batches: Sequence[int], batching: Batching) -> "Points":
+    def all(cls, stages: Sequence[int], batches: Sequence[float], batching: Batching) -> "Points":
         """Every batch that is allowed with each number of stages, in that order."""
         allowed = sorted({min(batch, batching.max_sequences) for batch in batches})
         pairs = [
@@ -254,7 +281,7 @@ class Setting:
     load: OperatingLoad
     quality_loss: Mapping[str, float] = field(default_factory=dict)
     """Weight format to the share of quality lost by a model that is wholly in it."""
-    batches: tuple[int, ...] = BATCHES
+    batches: tuple[float, ...] = BATCHES
     """Of the operating points, as far as the batching allows."""
     batching: Batching = USUAL_BATCHING
     kv_bytes: float = math.inf
@@ -271,7 +298,7 @@ class Setting:
 
 
 def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times]:
-    """*busy* and *first* of every kind at every point, with every prompt of the mean length and nobody waiting.
+    """*busy* and *first* of every kind at every point, with every prompt of the mean length and nobody waiting but for a step.
 
     Raises:
         ProfileError: a format or group size without figures.
@@ -284,23 +311,11 @@ def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tu
         carrying = costs.times(_step(points, setting.load, part, done))
         added = added.plus(carrying.plus(plain, -1.0), weight)
     chunks = points.chunks(prompt)
-    alone = bubbles(points, setting.load)
     passes = points.stages + chunks - 1
-    busy = plain.plus(plain, setting.load.decoded * points.stages / points.batch - 1).plus(added, alone)
-    first = plain.plus(plain, passes + points.stages / 2 - 1).plus(added, passes / chunks)
+    met = np.minimum(1.0, points.batch) * points.stages / 2
+    busy = plain.plus(plain, setting.load.decoded * points.stages / points.batch - 1).plus(added)
+    first = plain.plus(plain, passes + met - 1).plus(added, passes / chunks)
     return busy.scaled(1 / SERVING_SHARE), first.scaled(1 / SERVING_SHARE)
-
-
-def bubbles(points: Points, load: OperatingLoad) -> Values:
-    """How many stages a prompt keeps from work at each point.
-
-    All of them where it is alone, fewer with the prompts beside it.
-
-    A micro-batch with a prompt is slower than the others, which wait for it stage by stage. Prompts that arrive while it is
-    computed (``B / (outputs - 1)`` in a pass, by Little's law) share the wait.
-    """
-    arriving = points.batch / load.decoded * points.chunks(load.computed_tokens)
-    return np.asarray(np.maximum(1.0, points.stages * -np.expm1(-arriving) / arriving))
 
 
 def _chunks(points: Points, input_tokens: int) -> Iterator[tuple[Values, Values, Values]]:
@@ -376,9 +391,8 @@ def _one_layer(kind: StageKind, setting: Setting) -> StageCost:
 def _hop(kind: StageKind, setting: Setting) -> tuple[float, float]:
     link = setting.cluster.network
     profile = setting.profiles[kind.kind]
-    if link is None:
-        return profile.p2p_latency_s, 1 / profile.p2p_bytes_s
-    return link.latency_s, 1 / link.bandwidth_bytes_s
+    within = (profile.p2p_latency_s, 1 / profile.p2p_bytes_s)
+    return min(within, (link.latency_s, 1 / link.bandwidth_bytes_s), key=lambda hop: hop[1]) if link else within
 
 
 def capacities(

@@ -36,8 +36,8 @@ Metric = Literal["ttft", "tpot", "e2e", "rate", "devices", "least_devices", "usd
 
 LOOSE = 1.2
 """By how much a bound on a latency or a rate is eased before anything is ruled out: stages in lock step are a little slow."""
-SHORT = 0.6
-"""A median prompt or answer by the mean one, at the shortest."""
+SHORT = 0.25
+"""A median prompt or answer by the mean one, at the shortest: of the most uneven lognormal."""
 _TIGHTER = (1.0, 0.8, 0.65, 0.5, 0.35)
 """How much of a latency, and of the time between two requests, is left of what is asked on the rungs of a ladder."""
 _LIKELY = 0.9
@@ -99,9 +99,9 @@ def ladder(
     what is built by these bounds alone.
     """
     grid = _rationed(grid, bounds)
-    if "e2e" in [bound.metric for bound in (*bounds, *([objective] if objective else []))]:
-        grid = grid.taken(_halved(grid, bounds).within_reach()).dealt()
     eased = [bound.eased for bound in bounds]
+    if "e2e" in [bound.metric for bound in (*bounds, *([objective] if objective else []))]:
+        grid = grid.taken(_halved(grid, eased).within_reach()).dealt()
     search = _BoundSearch.begin(grid, eased)
     found = search.cheapest(cost, each)
     if not search.feasible:

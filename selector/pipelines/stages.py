@@ -207,7 +207,7 @@ def _pipeline(grid: Grid, stages: Sequence[Numbered], place: int, times: tuple[V
     """At one of the points."""
     return Pipeline(
         tuple(tuple((grid.kinds[kind], layers) for kind, layers in parts) for parts in stages),
-        int(grid.points.batch[place]),
+        float(grid.points.batch[place]),
         float(times[0][place]),
         float(times[1][place]),
     )

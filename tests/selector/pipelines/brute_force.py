@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from runtime.footprint import blocks
 from runtime.models import LayerRange, Precision, Stage, Topology
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import Step, stage_costs
 from selector.pipelines.grid import Parts
 from selector.pipelines.operating import BLOCK_TOKENS, Pool, Setting, StageKind
-from selector.pipelines.optimum import DEVIATIONS, UTILISATIONS, Threshold, waits
+from selector.pipelines.optimum import LOOSE, Threshold
 
 Layers = tuple[Parts, ...]
 
@@ -24,10 +22,9 @@ class Option:
     """A pipeline at a batch limit."""
 
     stages: Layers
-    batch: int
+    batch: float
     busy_s: float
-    firsts: tuple[tuple[float, float], ...]
-    """Of each stage: a prompt's time, and the share of it for which the next one waits."""
+    first_s: float
 
 
 @dataclass(frozen=True)
@@ -38,14 +35,9 @@ class BruteForce:
     pools: Sequence[Pool]
     kinds: Sequence[StageKind]
     counts: Sequence[int]
-    batches: Sequence[int]
+    batches: Sequence[float]
     mixes: Sequence[tuple[StageKind, StageKind]] = ()
     """Kinds that may share a stage."""
-
-    @cached_property
-    def overlaps(self) -> dict[tuple[StageKind, int, int], float]:
-        """What was found once, by kind, stages and batch."""
-        return {}
 
     @property
     def _step_tokens(self) -> int:
@@ -80,7 +72,7 @@ class BruteForce:
     def _used(stages: Layers, pool: int) -> int:
         return sum(parts[0][0].tp for parts in stages if parts[0][0].pool == pool)
 
-    def _option(self, stages: Layers, batch: int) -> Option | None:
+    def _option(self, stages: Layers, batch: float) -> Option | None:
         """Its times, or nothing if its KV does not fit."""
         load = self.setting.load
         topology, model = self._topology(stages), self.setting.model
@@ -89,54 +81,19 @@ class BruteForce:
             return None
         costs = stage_costs(topology, model, self.setting.cluster, self.setting.profiles)
         count, sequences = len(stages), max(1.0, batch / len(stages))
-        chunks = list(_chunks(load.input_tokens, self._step_tokens - sequences))
+        chunks = list(_chunks(load.computed_tokens, self._step_tokens - sequences))
         plain = [cost.seconds(self._step(sequences, 0, 0)) for cost in costs]
         added = [
             sum(cost.seconds(self._step(sequences, *chunk)) - alone for chunk in chunks)
             for cost, alone in zip(costs, plain, strict=True)
         ]
-        arriving = batch / load.decoded * len(chunks)
-        alone = max(1.0, count * (1 - math.exp(-arriving)) / arriving)
         passes = count + len(chunks) - 1
-        busy_s = max(
-            more * alone + step * load.decoded * count / batch for more, step in zip(added, plain, strict=True)
-        )
-        firsts = [
-            (more * passes / len(chunks) + step * (passes + count / 2)) / SERVING_SHARE
+        busy_s = max(more + step * load.decoded * count / batch for more, step in zip(added, plain, strict=True))
+        first_s = max(
+            more * passes / len(chunks) + step * (passes + min(1, batch) * count / 2)
             for more, step in zip(added, plain, strict=True)
-        ]
-        overlaps = [max(self._overlap(kind, count, batch) for kind, _ in parts) for parts in stages]
-        return Option(stages, batch, busy_s / SERVING_SHARE, tuple(zip(firsts, overlaps, strict=True)))
-
-    def _overlap(self, kind: StageKind, count: int, batch: int) -> float:
-        """Of the time of a prompt, how long it keeps the next waiting: by what one more layer takes."""
-        if (kind, count, batch) not in self.overlaps:
-            self.overlaps[kind, count, batch] = self._overlap_of_layers(kind, count, batch)
-        return self.overlaps[kind, count, batch]
-
-    def _overlap_of_layers(self, kind: StageKind, count: int, batch: int) -> float:
-        load, sequences = self.setting.load, max(1.0, batch / count)
-        chunks = list(_chunks(load.input_tokens, self._step_tokens - sequences))
-
-        def layer_s(step: Step) -> float:
-            one, two = (
-                stage_costs(
-                    self._topology((((kind, layers),),)),
-                    self.setting.model,
-                    self.setting.cluster,
-                    self.setting.profiles,
-                )[0]
-                for layers in (1, 2)
-            )
-            return two.seconds(step) - one.seconds(step)
-
-        plain = layer_s(self._step(sequences, 0, 0))
-        added = sum(layer_s(self._step(sequences, *chunk)) - plain for chunk in chunks)
-        arriving = batch / load.decoded * len(chunks)
-        alone = max(1.0, count * (1 - math.exp(-arriving)) / arriving)
-        passes = count + len(chunks) - 1
-        queue = added + plain * load.input_tokens / (self._step_tokens - sequences)
-        return alone * queue / (added * passes / len(chunks) + plain * (passes + count / 2))
+        )
+        return Option(stages, batch, busy_s / SERVING_SHARE, first_s / SERVING_SHARE)
 
     def _step(self, sequences: float, part: float, done: float) -> Step:
         context = sequences * self.setting.load.context_tokens
@@ -176,53 +133,33 @@ class BruteForce:
 
     def _latency_s(self, option: Option, wanted: Threshold) -> float:
         load = self.setting.load
-        running = load.rate_rps * option.batch * option.busy_s
-        spread = DEVIATIONS.get(wanted.stat, 0.0)
-        if running + spread * math.sqrt(running) > option.batch * (1 + 1e-9):
+        if option.busy_s > LOOSE / load.rate_rps * (1 + 1e-9):
             return math.inf
-        if wanted.metric == "tpot":
-            return option.batch * option.busy_s / load.decoded
-        ttft_s = max(self._ttft_s(*first, wanted.stat) for first in option.firsts)
-        return ttft_s if wanted.metric == "ttft" else ttft_s + option.batch * option.busy_s
-
-    def _ttft_s(self, first_s: float, overlap: float, stat: str) -> float:
-        rate_rps = self.setting.load.rate_rps
-        busy = rate_rps * overlap * first_s
-        if busy > UTILISATIONS[-1]:
-            return math.inf
-        return first_s + float(np.interp(busy, UTILISATIONS, UTILISATIONS * waits(stat))) / rate_rps
+        tokens_s = option.batch * option.busy_s
+        return {"tpot": tokens_s / load.decoded, "ttft": option.first_s, "e2e": option.first_s + tokens_s}[
+            wanted.metric
+        ]
 
     def holds(self, option: Option, bound: Threshold, slack: float = 1e-9) -> bool:
         """Whether a bound is kept."""
         value = -bound.value if bound.metric == "rate" else bound.value
         return self.reading(option, bound) <= value + slack * abs(value)
 
-    def best(self, bounds: Sequence[Threshold], objectives: Sequence[Threshold]) -> list[float] | None:
-        """The readings of the objectives, each the lowest with those before it."""
-        left = [
-            option
-            for option in self.options
-            if _layers(option.stages) == self.setting.model.num_layers
-            and all(self.holds(option, bound) for bound in bounds)
-        ]
-        found = []
-        for objective in objectives:
-            if not left:
-                return None
-            lowest = min(self.reading(option, objective) for option in left)
-            left = [option for option in left if self.reading(option, objective) <= lowest + 1e-7 * abs(lowest)]
-            found.append(lowest)
-        return found
-
-    def most_layers(self, bounds: Sequence[Threshold], beyond: Threshold) -> int:
-        """The most layers of a pipeline that holds the bounds and is better than ``beyond``."""
-        limit = -beyond.value if beyond.metric == "rate" else beyond.value
-        held = (
-            _layers(option.stages)
-            for option in self.options
-            if self.reading(option, beyond) < limit - 1e-8 * abs(limit)
-            and all(self.holds(option, bound) for bound in bounds)
+    def lowest(self, bounds: Sequence[Threshold], wanted: Threshold) -> float:
+        """What an objective reads at the lowest under some bounds; infinite where nothing holds them."""
+        return min(
+            (
+                self.reading(option, wanted)
+                for option in self.options
+                if _layers(option.stages) == self.setting.model.num_layers
+                and all(self.holds(option, bound) for bound in bounds)
+            ),
+            default=math.inf,
         )
+
+    def most_layers(self, bounds: Sequence[Threshold]) -> int:
+        """The most layers of a pipeline that holds the bounds."""
+        held = (_layers(one.stages) for one in self.options if all(self.holds(one, bound) for bound in bounds))
         return max(held, default=0)
 
 

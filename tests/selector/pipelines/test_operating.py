@@ -1,8 +1,6 @@
-"""What stages cost and hold at operating points: beside the scalar step model, the footprint and the simulator."""
+"""What stages cost and hold at operating points: beside the scalar step model and the footprint."""
 
 import math
-import random
-import statistics
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,10 +9,8 @@ import pytest
 
 from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import blocks
-from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
-from runtime.notation import parse_topology
-from selector.models import Profile, SearchInput, Workload
-from selector.performance.simulator import RequestArrival, simulate
+from runtime.models import Cluster, LayerRange, Link, ModelSpec, Precision, Stage, Topology
+from selector.models import Profile, Workload
 from selector.pipelines.operating import (
     BATCHES,
     BLOCK_TOKENS,
@@ -22,17 +18,15 @@ from selector.pipelines.operating import (
     Points,
     Setting,
     StageKind,
-    bubbles,
     capacities,
     pools_of,
     times_of,
 )
-from selector.prediction import candidate, server_of
 from tests.rows import rows
 
 
 def setting_of(cluster: Cluster, model: ModelSpec, known: dict[str, Profile], tokens: int = 800) -> Setting:
-    return Setting(model, cluster, known, OperatingLoad(2.0, tokens, 250, 8))
+    return Setting(model, cluster, known, OperatingLoad(2.0, tokens, 250, 8, tokens))
 
 
 @rows(("first", "last"), [(False, False), (True, False), (False, True), (True, True)])
@@ -81,8 +75,8 @@ def test_every_batch_leaves_half_a_step_for_prompts():
 
 def test_no_batch_is_larger_than_the_engine_runs_and_the_largest_is_among_them():
     points = Points.all([1, 2], BATCHES, Batching(max_sequences=48, max_step_tokens=64))
-    assert points.batch[points.stages == 1].tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
-    assert points.batch[points.stages == 2].tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
+    assert points.batch[(points.stages == 1) & (points.batch >= 1)].tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+    assert points.batch[(points.stages == 2) & (points.batch >= 1)].tolist() == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
     assert points.chunks(100).max() == 4, "32 tokens are left beside 32 decodes"
 
 
@@ -90,53 +84,43 @@ def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(mixed, llama,
     kinds, points = [StageKind(0, "A100", 4, "bf16")], Points(np.array([1.0]), np.array([16.0]))
     per_token = []
     for chunks in (8, 9, 16):  # eight are costed one by one, more by parts
-        _, first, _ = times_of(kinds, points, setting_of(mixed, llama, known, tokens=chunks * 2032))
+        _, first = times_of(kinds, points, setting_of(mixed, llama, known, tokens=chunks * 2032))
         per_token.append(float(first.of(0, 80, last=True)[0]) / chunks)
     growth = [later - earlier for earlier, later in pairwise(per_token)]
     assert growth[1] == pytest.approx(7 * growth[0], rel=0.05), "attention grows with the square, chunk by chunk"
-
-
-def test_a_prompt_alone_keeps_every_stage_from_work_and_many_share_it():
-    load = OperatingLoad(1.0, 800, 250, 1)
-    points = Points(np.array([1.0, 4.0, 4.0, 4.0]), np.array([64.0, 1.0, 256.0, 4096.0]))
-    alone, four, shared, full = bubbles(points, load).tolist()
-    assert (alone, full) == (1.0, 1.0)
-    assert four == pytest.approx(4.0, rel=0.01)
-    assert 1.0 < shared < four
-
-
-CASES = [
-    ("A100x4@bf16", 800, 250, 4.5),
-    ("L40Sx4@fp8", 800, 250, 2.4),
-    ("A100x4@bf16", 4000, 100, 1.2),
-    ("A100x4@bf16", 128, 512, 7.0),
-    ("A100x2:0-40@bf16 > A100x2:40-80@bf16", 800, 250, 4.7),
-    ("A100x4:0-52@bf16 > L40Sx4:52-80@fp8", 800, 250, 6.8),
-    ("A100x4:0-40@bf16 > L40Sx4:40-80@fp8", 512, 16, 10.0),
-]
-"""Topology, input and output tokens, and about what rate saturates it."""
-
-
-@pytest.mark.slow
-@rows(("text", "inputs", "outputs", "full_rps"), CASES)
-@rows("share", [0.3, 0.5])
-def test_the_estimate_is_near_the_simulator(text, inputs, outputs, full_rps, share, mixed, llama, known):
-    topology, rate_rps = parse_topology(text, mixed, 80, "bf16"), share * full_rps
-    problem = SearchInput(mixed, llama, Workload(rate_rps, inputs, outputs, 1), None)
-    found = candidate(topology, problem, known)
-    planned = found.prediction
-    draw, now, arrivals = random.Random(1), 0.0, []
-    for _ in range(2500):
-        now += draw.expovariate(rate_rps)
-        arrivals.append(RequestArrival(now, inputs, outputs))
-    served = [one for one in simulate(server_of(topology, llama, mixed, known), arrivals)[300:] if one]
-    ttft_s, tpot_s = ([getattr(one, name) for one in served] for name in ("ttft_s", "tpot_s"))
-    assert planned.ttft_s["mean"] == pytest.approx(statistics.fmean(ttft_s), rel=0.35)
-    assert planned.ttft_s["p99"] == pytest.approx(float(np.quantile(ttft_s, 0.99)), rel=0.45)
-    assert planned.tpot_s["mean"] == pytest.approx(statistics.fmean(tpot_s), rel=0.36)
 
 
 def test_the_load_of_a_workload_has_at_least_one_token_and_one_request():
     load = OperatingLoad.of(Workload(1.0, 100, 0, 0))
     assert (load.output_tokens, load.held, load.decoded) == (1, 1, 1)
     assert replace(load, output_tokens=250).decoded == 249
+
+
+def test_of_a_prompt_only_what_is_not_in_the_prefix_cache_is_computed(mixed, llama, known):
+    load = OperatingLoad.of(Workload(1.0, 800, 250, 4, prefix_hit=0.75))
+    assert (load.computed_tokens, load.input_tokens, load.blocks) == (200, 800, math.ceil(1050 / BLOCK_TOKENS))
+    assert OperatingLoad.of(Workload(1.0, 800, 250, 4, prefix_hit=1.0)).computed_tokens == 1
+    kinds, points = [StageKind(0, "A100", 4, "bf16")], Points(np.array([1.0]), np.array([16.0]))
+    whole, less = (
+        times_of(kinds, points, replace(setting_of(mixed, llama, known), load=replace(load, computed_tokens=one)))
+        for one in (800, 200)
+    )
+    for full, part in zip(whole, less, strict=True):
+        assert part.of(0, 80, last=True) < full.of(0, 80, last=True)
+
+
+def test_what_is_idle_between_requests_decodes_as_one_alone(mixed, llama, known):
+    kinds, points = [StageKind(0, "A100", 4, "bf16")], Points(np.array([1.0, 1.0]), np.array([1 / 64, 1.0]))
+    setting = setting_of(mixed, llama, known, tokens=4000)
+    busy, _ = times_of(kinds, points, replace(setting, load=replace(setting.load, output_tokens=9)))
+    idle_s, after_each_other_s = (busy.of(0, 80, last=True) * points.batch / 8).tolist()
+    assert idle_s < 0.3 * after_each_other_s, "nobody's prompt comes between its tokens"
+
+
+def test_a_slow_network_is_no_hop_within_a_node(mixed, llama, known):
+    kinds, points = [StageKind(0, "A100", 2, "bf16")], Points(np.array([2.0]), np.array([2.0]))
+    near, far = (
+        times_of(kinds, points, setting_of(replace(mixed, network=network), llama, known))[1].of(0, 40, last=False)
+        for network in (None, Link("network", 1e8, 1e-3))
+    )
+    assert far == pytest.approx(near)

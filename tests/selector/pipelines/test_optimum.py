@@ -1,11 +1,9 @@
-"""The search: equal to trying everything, with certificates that count right, and never worse with more."""
+"""The bounds: equal to trying everything, proofs that count right, and never worse with more."""
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +11,12 @@ from hypothesis import strategies as st
 from runtime.capabilities import Batching
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
-from selector.pipelines.grid import Grid, Pipeline
+from selector.pipelines.grid import Grid
 from selector.pipelines.operating import OperatingLoad, Setting, StageKind, pools_of
-from selector.pipelines.optimum import Threshold, most_held, reading, solve
+from selector.pipelines.optimum import LOOSE, Threshold, ladder, most_held, provably_none, reading, spent
 from selector.pipelines.stages import running
 from tests.selector.pipelines.brute_force import BruteForce
+from tests.selector.pipelines.lowest import best, lowest
 from tests.tries import tries
 
 GB = 10**9
@@ -33,7 +32,7 @@ class Instance:
     kinds: tuple[StageKind, ...]
     counts: tuple[int, ...]
     bounds: tuple[Threshold, ...]
-    objectives: tuple[Threshold, ...]
+    wanted: Threshold
 
     @property
     def grid(self) -> Grid:
@@ -65,13 +64,15 @@ def instance(seed: int) -> Instance:
         draw.choice([100, 800, 3000]),
         draw.choice([1, 16, 250]),
         draw.choice([1, 20]),
+        1,
     )
+    load = replace(load, computed_tokens=draw.choice([load.input_tokens, load.input_tokens // 3]))
     setting = Setting(
         model,
         cluster,
         PROFILES,
         load,
-        batches=(1, 12, 96),  # so that everything can be tried
+        batches=(1 / 8, 1, 12, 96),  # so that everything can be tried
         batching=Batching(max_step_tokens=draw.choice([2048, 640])),
     )
     pools = pools_of(cluster, cluster.kinds)
@@ -84,56 +85,54 @@ def instance(seed: int) -> Instance:
     ]
     kinds = tuple(draw.sample(every, min(len(every), draw.randint(1, 4))))
     bounds = [
-        Threshold("ttft", draw.uniform(0.01, 0.5), draw.choice(["mean", "p95", "p99"])),
-        Threshold("tpot", draw.uniform(0.002, 0.05), draw.choice(["mean", "p99"])),
+        Threshold("ttft", draw.uniform(0.01, 0.5)),
+        Threshold("tpot", draw.uniform(0.002, 0.05)),
         Threshold("rate", load.rate_rps),
         Threshold("devices", draw.randint(1, 4)),
         Threshold("usd_per_hour", draw.uniform(1, 8)),
     ]
-    objectives = [Threshold(metric, 0.0) for metric in ("devices", "usd_per_hour", "ttft", "tpot", "rate")]
     return Instance(
         setting,
         kinds,
         tuple(sorted(draw.sample([1, 2, 3], draw.randint(1, 3)))),
         tuple(draw.sample(bounds, draw.randint(0, 3))),
-        tuple(draw.sample(objectives, draw.randint(1, 3))),
+        Threshold(draw.choice(["devices", "usd_per_hour", "ttft", "tpot", "rate"]), 0.0),
     )
 
 
-def readings(one: Instance, pipeline: Pipeline, objectives: Sequence[Threshold]) -> list[float]:
-    values = [reading(pipeline, objective, one.grid) for objective in objectives]
-    return [
-        -value if objective.metric == "rate" else value for objective, value in zip(objectives, values, strict=True)
-    ]
-
-
 def check(one: Instance) -> bool:
-    """The search against trying everything, and each certificate counted anew; whether there was an answer."""
-    brute = one.brute_force
-    found, prove = solve(one.grid, one.bounds, one.objectives)
-    expected = brute.best(one.bounds, one.objectives)
-    assert (found is None) == (expected is None)
-    if found is None or expected is None:
-        return False
-    assert readings(one, found, one.objectives) == pytest.approx(expected, rel=1e-6)
-    assert sum(layers for parts in found.stages for _, layers in parts) == one.setting.model.num_layers
-    held = list(one.bounds)
-    for proof, value in zip(prove([one.grid]), expected, strict=True):
-        if math.isfinite(value):
-            assert proof.layers == brute.most_layers(held, proof.bound) < one.setting.model.num_layers
-            held.append(replace(proof.bound, value=proof.bound.value * (1 + 1e-9 * (1 if value > 0 else -1))))
-    return True
+    """The search against trying everything; whether there was an answer."""
+    brute, grid = one.brute_force, one.grid
+    expected = brute.lowest(one.bounds, one.wanted)
+    found, value = best(grid, one.wanted, one.bounds)
+    assert value == pytest.approx(expected, rel=1e-6)
+    assert min(most_held(grid, one.bounds), grid.setting.model.num_layers) == brute.most_layers(one.bounds)
+    if found:
+        assert sum(layers for parts in found.stages for _, layers in parts) == grid.setting.model.num_layers
+    eased = [bound.eased for bound in one.bounds]
+    for cost in ("devices", "usd_per_hour"):
+        least = brute.lowest(eased, Threshold(cost, 0.0))
+        ordered = ladder(grid, one.bounds, None, cost)
+        costs = [spent(pipeline, cost, grid) for pipeline in ordered]
+        assert costs == sorted(costs)
+        assert (costs[0] if costs else math.inf) == pytest.approx(least)
+        for pipeline in ordered:
+            assert sum(layers for parts in pipeline.stages for _, layers in parts) == grid.setting.model.num_layers
+        if math.isfinite(least):
+            assert provably_none([grid], one.bounds, Threshold(cost, least)) is not None
+            assert provably_none([grid], one.bounds, Threshold(cost, least * 1.01)) is None
+    return found is not None
 
 
 @pytest.mark.slow
-def test_nothing_better_is_found_by_trying_everything():
+def test_the_bounds_are_what_trying_everything_says():
     answered = [check(instance(seed)) for seed in range(40)]
     assert 13 < sum(answered) < 38
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_nothing_better_is_found_in_two_thousand_instances():
+def test_the_bounds_are_what_trying_everything_says_in_two_thousand_instances():
     for seed in range(40, 2040):
         check(instance(seed))
 
@@ -141,15 +140,15 @@ def test_nothing_better_is_found_in_two_thousand_instances():
 @pytest.mark.slow
 def test_an_e2e_bound_is_dealt_almost_as_well_as_can_be():
     gaps = []
+    wanted = Threshold("e2e", 0.0)
     for seed in range(60):
-        one = replace(instance(seed), bounds=(), objectives=(Threshold("e2e", 0.0, "p95"),))
-        found, _ = solve(one.grid, (), one.objectives)
-        expected = one.brute_force.best((), one.objectives)
-        if found and expected and math.isfinite(expected[0]):
-            gaps.append(readings(one, found, one.objectives)[0] / expected[0] - 1)
+        one = replace(instance(seed), bounds=())
+        found, expected = lowest(one.grid, wanted), one.brute_force.lowest((), wanted)
+        if math.isfinite(expected):
+            gaps.append(found / expected - 1)
     assert len(gaps) > 20
     assert min(gaps) > -1e-6
-    assert max(gaps) < 0.1
+    assert max(gaps) < 0.1 < LOOSE - 1, "what is eased makes up for it"
 
 
 def cluster_of(a100: int, l40s: int, memory: float = 1.0) -> Cluster:
@@ -168,12 +167,9 @@ def seventy(cluster: Cluster, rate_rps: float = 1.0) -> Grid:
         if tp <= pool.size
         for name in FORMATS[pool.kind]
     ]
-    return Grid.of(kinds, range(1, 5), pools, Setting(model, cluster, PROFILES, OperatingLoad(rate_rps, 800, 250, 8)))
-
-
-def lowest(grid: Grid, wanted: Threshold, *bounds: Threshold) -> float:
-    found, _ = solve(grid, bounds, [wanted])
-    return reading(found, wanted, grid) if found else math.inf
+    return Grid.of(
+        kinds, range(1, 5), pools, Setting(model, cluster, PROFILES, OperatingLoad(rate_rps, 800, 250, 8, 800))
+    )
 
 
 @pytest.mark.slow
@@ -184,7 +180,7 @@ def lowest(grid: Grid, wanted: Threshold, *bounds: Threshold) -> float:
     metric=st.sampled_from(["ttft", "tpot"]),
 )
 def test_more_devices_never_make_it_worse(counts, more, metric):
-    wanted = Threshold(metric, 0.0, "p95")
+    wanted = Threshold(metric, 0.0)
     fewer = lowest(seventy(cluster_of(*counts)), wanted)
     assert lowest(seventy(cluster_of(counts[0] + more[0], counts[1] + more[1])), wanted) <= fewer * (1 + 1e-9)
 
@@ -207,36 +203,34 @@ def test_more_memory_never_makes_it_worse(memory, more, metric):
 @given(bound=st.floats(0.05, 5.0), tighter=st.floats(0.1, 1.0), metric=st.sampled_from(["tpot", "devices"]))
 def test_a_tighter_goal_never_makes_it_better(bound, tighter, metric):
     grid, wanted = seventy(cluster_of(4, 2)), Threshold(metric, 0.0)
-    loose = lowest(grid, wanted, Threshold("ttft", bound, "p99"))
-    assert lowest(grid, wanted, Threshold("ttft", bound * tighter, "p99")) >= loose * (1 - 1e-9)
+    loose = lowest(grid, wanted, Threshold("ttft", bound))
+    assert lowest(grid, wanted, Threshold("ttft", bound * tighter)) >= loose * (1 - 1e-9)
 
 
-def test_what_is_found_reads_as_the_search_said():
-    grid, goal = seventy(cluster_of(4, 4)), Threshold("ttft", 0.8, "p99")
-    found, _ = solve(grid, [goal], [Threshold("usd_per_hour", 0.0)])
+def test_a_pipeline_that_is_built_reads_as_one_that_runs():
+    grid, goal = seventy(cluster_of(4, 4)), Threshold("ttft", 0.8)
+    found, _ = best(grid, Threshold("usd_per_hour", 0.0), [goal])
     again = next(one for one in running(grid, found.stages) if one.batch == found.batch)
-    assert again.busy_s == pytest.approx(found.busy_s)
-    assert np.array(again.firsts) == pytest.approx(np.array(found.firsts))
+    assert (again.busy_s, again.first_s) == pytest.approx((found.busy_s, found.first_s))
     assert reading(again, goal, grid) <= 0.8
 
 
-def test_a_barred_shape_is_left_out_for_the_next_best():
-    grid, wanted = seventy(cluster_of(4, 4)), Threshold("devices", 0.0)
-    best, _ = solve(grid, (), [wanted])
-    used = [sum(parts[0][0].tp for parts in best.stages if parts[0][0].pool == pool) for pool in (0, 1)]
-    second, _ = solve(replace(grid, barred=(len(best.stages), tuple(used))), (), [wanted])
-    assert reading(second, wanted, grid) >= reading(best, wanted, grid)
-    assert [
-        sum(parts[0][0].tp for parts in second.stages if parts[0][0].pool == pool) for pool in (0, 1)
-    ] != used or len(second.stages) != len(best.stages)
+def test_on_a_ladder_are_the_cheapest_and_quicker_ones_that_cost_more():
+    grid = seventy(cluster_of(4, 4))
+    found = ladder(grid, [Threshold("ttft", 0.8)], None, "usd_per_hour")
+    costs = [spent(one, "usd_per_hour", grid) for one in found]
+    assert costs[0] < costs[-1]
+    assert found[-1].first_s < found[0].first_s
+    quick = ladder(grid, (), Threshold("ttft", 0.0), "usd_per_hour")
+    assert min(one.first_s for one in quick) == pytest.approx(lowest(grid, Threshold("ttft", 0.0)), rel=1e-6)
 
 
 def test_without_an_answer_it_says_how_much_would_fit():
     grid = seventy(cluster_of(1, 0, memory=0.3))
-    nothing, prove = solve(grid, (), [Threshold("devices", 0.0)])
-    assert (nothing, prove([grid])) == (None, ())
+    assert ladder(grid, (), None, "devices") == []
     assert 0 < most_held(grid, ()) < 80
     tight = Threshold("ttft", 1e-6)
-    pipeline, prove = solve(seventy(cluster_of(4, 0)), [tight], [])
-    (proof,) = prove([])
-    assert (pipeline, proof.bound, proof.layers) == (None, tight, 0)
+    assert ladder(seventy(cluster_of(4, 0)), [tight], None, "devices") == []
+    assert most_held(seventy(cluster_of(4, 0)), [tight]) == 0
+    proof = provably_none([grid], (), Threshold("devices", 8))
+    assert (proof.bound.value, proof.layers) == (8, most_held(grid, ()))
