@@ -87,7 +87,7 @@ def plan(source: Operator, text: str | None, form: OutputFormat, look: PlanOptio
     Simulated or drawn where that was asked for.
 
     Raises:
-        CommandError: the outcome is not ok, or the picture cannot be written.
+        CommandError: the outcome is not ok, the picture cannot be written, or nothing holds the goals for some models.
         ServiceError: nothing holds the goals.
     """
     if look.plot:
@@ -105,9 +105,10 @@ def plan(source: Operator, text: str | None, form: OutputFormat, look: PlanOptio
     if look.verify:
         seen = [made.model_copy(update={"simulation": source.simulation(made.id)}) for made in answer.plans]
         answer = answer.model_copy(update={"plans": tuple(seen)})
-    render.emit(answer, form, render.plans_rows(answer.plans))
+    render.emit(answer, form, render.answer_rows(answer))
     if look.plot:
         _draw(source.frontiers(answer.plans[0].id), answer.plans[0], look.plot)
+    check_refused(answer.refused)
     return answer.plans
 
 
@@ -164,14 +165,27 @@ def make_plan(
     try:
         answer = source.plan(docs.PlanRequest(**wish, **when.model_dump(exclude_unset=True), model=model))
     except ServiceError as error:
-        render.emit(error.problem, form, render.problem_rows(error.problem.infeasible))
+        render.emit(error.problem, form, render.problem_rows(error.problem))
+        check_refused(error.problem.refused or ())
         if (found := error.problem.infeasible) is None:
             raise
         about = str(error).partition(found.reasons[0])[0] if found.reasons else ""  # the model, where there are several
-        message = f"{about}no topology holds these goals; why, and what comes nearest, is told above"
-        raise failure(error.code.value, message) from None
+        raise failure(error.code.value, f"{about}{_NONE_HOLDS}") from None
     check_outcome(answer.intent, kept)
     return answer
+
+
+_NONE_HOLDS = "no topology holds these goals; why, and what comes nearest, is told above"
+
+
+def check_refused(refused: Sequence[docs.RefusedModel]) -> None:
+    """Stop where nothing holds the goals for some of the models, after that was told.
+
+    Raises:
+        CommandError: naming these models.
+    """
+    if refused:
+        raise failure("infeasible", f"{', '.join(one.model for one in refused)}: {_NONE_HOLDS}")
 
 
 def can_ask(consent: ConsentOptions) -> bool:

@@ -32,9 +32,10 @@ def say(source: Operator, text: str, form: OutputFormat, consent: commands.Conse
     """
     answer = commands.make_plan(source, text, form, consent)
     if form is OutputFormat.TABLE:
-        render.grid(render.plans_rows(answer.plans))
+        render.grid(render.answer_rows(answer))
     outcome = TextOutcome(answer.intent)
     try:
+        commands.check_refused(answer.refused)
         if any(plan.kind == "promise" for plan in answer.plans):
             keep(source, answer.plans, form, consent, outcome)
         else:

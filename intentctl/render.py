@@ -145,14 +145,24 @@ def line(text: str) -> None:
     _console().print(visible(text), soft_wrap=True)
 
 
-def problem_rows(infeasible: docs.InfeasibleDocument | None) -> list[Row]:
-    """Why a plan could not be made, and what comes closest."""
-    if infeasible is None:
-        return []
+def problem_rows(problem: docs.Problem) -> list[Row]:
+    """Why no plan could be made: for the model that it was for, or for each of several."""
+    return [*_refused(problem.refused or ()), *(_infeasible(problem.infeasible) if problem.infeasible else ())]
+
+
+def _refused(refused: Sequence[docs.RefusedModel]) -> Iterator[Row]:
+    """Each model for which nothing holds the goals, and why."""
+    for one in refused:
+        yield "refused", f"{one.model}: no topology holds these goals"
+        yield from _infeasible(one.infeasible)
+
+
+def _infeasible(infeasible: docs.InfeasibleDocument) -> list[Row]:
+    """Why nothing holds the goals, and what comes closest."""
     rows = _left_out(infeasible)
     rows += [("why", reason) for reason in infeasible.reasons]
     if nearest := infeasible.nearest:
-        rows.append(("nearest", f"{_topology(nearest.topology)}: {prediction(nearest.prediction)}"))
+        rows.append(("nearest", f"{_topology(nearest.topology, nearest.batching)}: {prediction(nearest.prediction)}"))
     return [*rows, *(("feasible", target) for target in infeasible.feasible_targets)]
 
 
@@ -237,9 +247,9 @@ def _translator(info: TranslatorInfo) -> str:
     return f"{name}, because {info.reason}" if info.reason else name
 
 
-def plans_rows(plans: Sequence[docs.PlanDocument]) -> list[Row]:
-    """Several plans, one below the other."""
-    return [row for plan in plans for row in plan_rows(plan)]
+def answer_rows(answer: docs.PlanAnswer) -> list[Row]:
+    """Several plans, one below the other, and then the models that have none."""
+    return [*(row for plan in answer.plans for row in plan_rows(plan)), *_refused(answer.refused)]
 
 
 def plan_rows(plan: docs.PlanDocument) -> list[Row]:

@@ -14,14 +14,14 @@ from typing import Self
 
 from intent.models import Finding, Intent
 from selector.models import Infeasible
-from service.documents.plans import InfeasibleDocument
+from service.documents.plans import InfeasibleDocument, RefusedModel
 from service.documents.problems import Code, Detail, Problem
 
 
 class ServiceError(Exception):
     """Root of the tree; every message says what was wrong, where and what to do.
 
-    ``intent``, ``infeasible`` and ``findings`` are what a program may want to know beside it.
+    ``intent``, ``infeasible``, ``findings`` and ``refused`` are what a program may want to know beside it.
     """
 
     def __init__(
@@ -33,12 +33,14 @@ class ServiceError(Exception):
         intent: Intent | None = None,
         infeasible: Infeasible | None = None,
         findings: Sequence[Finding] = (),
+        refused: Sequence[RefusedModel] = (),
     ) -> None:
         super().__init__(message)
         facts = {
             "intent": intent,
             "infeasible": InfeasibleDocument.model_validate(infeasible) if infeasible else None,
             "findings": tuple(findings) or None,
+            "refused": tuple(refused) or None,
         }
         self.problem = Problem.of(code, message, errors).model_copy(update=facts)
 

@@ -84,13 +84,23 @@ class FromFile:
             "kind": usecases.kind_of(intent),
         }
         moments = self._first_said(request.intent_id, intent)
-        made = [self._plan(intent, model, request, intent_id, moments) for model in models]
+        made = list[docs.PlanDocument]()
+        refused = list[docs.RefusedModel]()
+        for model in models:
+            try:
+                made.append(self._plan(intent, model, request, intent_id, moments))
+            except RefusedError as error:
+                if len(models) == 1 or (why := error.problem.infeasible) is None:
+                    raise
+                refused.append(docs.RefusedModel(model=model.name, message=str(error), infeasible=why))
+        if refused and not made:
+            raise usecases.none_has_a_plan(intent, refused)
         plans = tuple(
             plan.model_copy(update={**facts, "to_acknowledge": (*seen, *plan.to_acknowledge)}).sealed() for plan in made
         )
         for plan in plans:
             self._save(intent, plan)
-        return docs.PlanAnswer(outcome="ok", intent=intent, plans=plans)
+        return docs.PlanAnswer(outcome="ok", intent=intent, plans=plans, refused=tuple(refused))
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:
         if plan_id not in self._plans:

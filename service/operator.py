@@ -35,7 +35,7 @@ class Operator(Protocol):
         """The next version of an intent that is kept."""
 
     def plan(self, request: docs.PlanRequest) -> docs.PlanAnswer:
-        """The best topology of each model that a wish is about.
+        """The best topology of each model that a wish is about, and the models for which nothing holds its goals.
 
         None where a question has to be answered first.
         """

@@ -30,7 +30,7 @@ from runtime.models import Topology
 from selector.models import Infeasible, LeftOut, Plan, PlanRef, Profile
 from service.deployment import Deployment
 from service.documents.forms import NO_CHARACTER
-from service.documents.plans import PlanDocument, When
+from service.documents.plans import PlanDocument, RefusedModel, When
 from service.documents.problems import Code, Detail
 from service.errors import RefusedError
 from service.models import ServedModel, is_about
@@ -363,6 +363,13 @@ def _infeasible(intent: Intent, answer: Infeasible, about: str) -> RefusedError:
         message += ". Feasible would be: " + "; ".join(answer.feasible_targets)
     details = [Detail("/goals", reason) for reason in answer.reasons]
     return RefusedError(Code.INFEASIBLE, message, details, intent=intent, infeasible=answer)
+
+
+def none_has_a_plan(intent: Intent, refused: Sequence[RefusedModel]) -> RefusedError:
+    """That nothing holds the goals for any of several models, with the reasons of each."""
+    message = "; ".join(one.message for one in refused)
+    details = [Detail("/goals", reason) for one in refused for reason in one.infeasible.reasons]
+    return RefusedError(Code.INFEASIBLE, message, details, intent=intent, refused=refused)
 
 
 def new_id(prefix: str) -> str:

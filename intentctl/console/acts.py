@@ -125,7 +125,10 @@ async def _amend(upstream: Upstream, intent_id: str, form: FormData) -> str:
 
 
 async def _plan(upstream: Upstream, intent_id: str, _: FormData) -> str:
-    await upstream.ask(lambda client: client.plan(PlanRequest(intent_id=intent_id)))
+    answer = await upstream.ask(lambda client: client.plan(PlanRequest(intent_id=intent_id)))
+    if answer.refused:
+        message = "; ".join(one.message for one in answer.refused)
+        raise ServiceError(Code.INFEASIBLE, message, refused=answer.refused)
     return f"/intents/{intent_id}#newest"
 
 

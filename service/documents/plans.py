@@ -296,6 +296,14 @@ class InfeasibleDocument(Document):
     left_out: tuple[LeftOut, ...] = ()
 
 
+class RefusedModel(Document):
+    """A model for which nothing holds the goals."""
+
+    model: str
+    message: str
+    infeasible: InfeasibleDocument
+
+
 def _one_of(**types: str) -> JsonDict:
     """That exactly one of these keys has a value, as JSON Schema."""
     return {
@@ -371,6 +379,9 @@ class PlanAnswer(Document):
     outcome: Literal["ok", "clarify"]
     intent: IntentForm
     plans: tuple[PlanDocument, ...] = ()
+    refused: tuple[RefusedModel, ...] = Field(
+        default=(), description="models beside them for which nothing holds the goals"
+    )
 
     @computed_field  # type: ignore[prop-decorator] # as above
     @property

@@ -10,7 +10,7 @@ from pydantic import Field
 from intent.models import Finding
 from runtime.models import CutoverReport
 from service.documents.forms import Document, IntentForm
-from service.documents.plans import InfeasibleDocument
+from service.documents.plans import InfeasibleDocument, RefusedModel
 
 
 class Code(StrEnum):
@@ -102,6 +102,9 @@ class Problem(Document):
         default=None, exclude_if=lambda value: value is None, description="that cannot be planned for"
     )
     infeasible: InfeasibleDocument | None = Field(default=None, exclude_if=lambda value: value is None)
+    refused: tuple[RefusedModel, ...] | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="each of several models, with its own reasons"
+    )
     findings: tuple[Finding, ...] | None = Field(
         default=None, exclude_if=lambda value: value is None, description="that nobody has said to have seen"
     )

@@ -17,9 +17,10 @@ from intentctl.commands import follow
 from intentctl.credentials import ServerAddress
 from runtime.models import Phase
 from service.documents.plans import PlanRequest
+from service.documents.state import OperationsRequest
 from tests.rows import rows
 from tests.runtime.scripted import Script
-from tests.service.scripted import DEPLOYMENT, write_deployment
+from tests.service.scripted import DEPLOYMENT, TWO_MODELS, write_deployment
 
 pytestmark = pytest.mark.slow
 
@@ -325,9 +326,26 @@ def test_without_a_service_nothing_is_planned_for_a_file_that_nobody_named(run, 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_why_nothing_holds_the_goals_is_told_once(run, form):
     code, out, err = run("plan", "P99 TTFT < 100 ms", "--deployment", EXAMPLE, "-o", form)
-    reason = "p99 TTFT <= 100 ms: nothing holds it"
+    reason = "nothing holds it"
     assert (code, reason in " ".join(out.split()), reason in err) == (5, True, False)
     assert err.endswith("intentctl: no topology holds these goals; why, and what comes nearest, is told above\n")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+@pytest.mark.parametrize("command", [("plan",), ("--yes",)], ids=["plan", "text"])
+def test_what_cannot_be_held_for_one_model_is_told_once_after_the_plan_of_another(run, new_service, command, form):
+    there = ("--server", new_service(TWO_MODELS).url)
+    code, out, err = run(*command, "keep P99 TTFT < 2s", "-o", form, *there)
+    told = " ".join(out.split())
+    assert (code, told.count("for counting, window peak") if form == "table" else len(json.loads(out)["plans"])) == (
+        5,
+        1,
+    )
+    reason = "busy: p99 TTFT <= 2 s" if form == "json" else "refused busy"
+    assert told.count(reason) == 1, out
+    assert told.index(reason) > told.index("counting")
+    assert err.endswith("intentctl: busy: no topology holds these goals; why, and what comes nearest, is told above\n")
+    assert Client(there[1]).operations(OperationsRequest()).operations == ()
 
 
 def test_the_file_may_be_named_in_the_environment(run, monkeypatch):

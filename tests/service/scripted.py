@@ -100,6 +100,16 @@ workload:
 limits: {allowed_tp: [1, 2, 4], allowed_pp: [1, 2, 4], allowed_precisions: [fp32]}
 """
 
+TWO_MODELS = DEPLOYMENT.replace(
+    "start: pp2}",
+    """devices: [0, 1], start: pp2}
+  - name: busy
+    path: counting
+    precision: fp32
+    start: pp2
+    workload: {always: {rate_rps: 300, input_tokens: 20, output_tokens: 900, concurrency: 8}}""",
+)
+"""The same deployment with a model beside it that cannot keep up with what is asked of it."""
 
 QUICK = "promises: {probation_s: 0.001, dwell_s: 0.001}\n"
 """A controller that waits for nothing but its looks, which ``ScriptedService.tick`` takes."""

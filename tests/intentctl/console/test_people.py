@@ -10,9 +10,10 @@ import pytest
 from runtime.capabilities import Batching
 from service.access.rights import RIGHTS, Right, Role
 from service.documents.plans import PlanRequest
+from service.documents.state import PlansRequest
 from tests.intentctl.console.place import WISH, ConsoleServer, Signed
 from tests.rows import rows
-from tests.service.scripted import DEPLOYMENT, ScriptedService
+from tests.service.scripted import DEPLOYMENT, TWO_MODELS, ScriptedService
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +139,19 @@ def test_a_promise_is_kept_and_its_plan_applied_by_one_button(new_place):
     again = person.post(f"/plans/{made.id}/apply", {"digest": made.digest})
     assert again.status_code == 409
     assert "was applied" in again.text or "already" in again.text
+
+
+def test_what_is_planned_for_one_model_is_shown_with_why_another_has_no_plan(new_place):
+    place = new_place(TWO_MODELS.replace("auth: none", "auth: {control_per_minute: 1000000}"))
+    person = place.http(Role.OPERATOR)
+    kept = place.admin.keep("keep P99 TTFT < 2s")
+    answer = person.post(f"/intents/{kept.id}/plan")
+    assert answer.status_code == 422
+    (plan,) = place.admin.plans(PlansRequest()).plans
+    assert f"/plans/{plan.id}" in answer.text
+    (box,) = re.findall(r'id="problem">.*?</div>', answer.text, re.DOTALL)
+    assert re.findall("<strong>([^<]+)</strong>", box) == ["Infeasible.", "busy"]
+    assert "p99 TTFT &lt;= 2 s" in box
 
 
 def test_two_people_approve_at_once_and_one_is_told_by_whom(place):
