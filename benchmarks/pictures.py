@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from intentctl.plots import GREY, Keywords, Look, looks, picture, plain_ticks
 from intentctl.status import failure
 from runtime.errors import UnsupportedModelError
-from selector.models import shape
-from selector.performance.load import saturation_tok_s
-from selector.performance.work import Lengths
+from selector.models import Workload, shape
+from selector.performance.judge import sustained_rps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +49,7 @@ class Pair:
     """Whether the prediction was fitted to it."""
 
 
-def split_curve(label: str, kinds: tuple[str, str], model: str, lengths: Lengths) -> SplitCurve:
+def split_curve(label: str, kinds: tuple[str, str], model: str, load: Workload) -> SplitCurve:
     """Every split of a model over a device of each kind, in bf16, under a load without end.
 
     Raises:
@@ -62,17 +61,17 @@ def split_curve(label: str, kinds: tuple[str, str], model: str, lengths: Lengths
         layers = shape(model).num_layers
     except UnsupportedModelError as error:
         raise failure("error", str(error)) from error
+    tokens = (load.input_tokens, load.output_tokens)
     found = {}
     for second in range(1, layers):
         first = layers - second
         topology = f"{kinds[0]}x1:0-{first}@bf16 > {kinds[1]}x1:{first}-{layers}@bf16"
-        found[second] = saturation_tok_s(case(topology, model).server, lengths)
-    both = lengths.total / lengths.output_tokens
-    fitting = {second: both * tokens_s for second, tokens_s in found.items() if tokens_s}
+        found[second] = sustained_rps(case(topology, model).server, load, sum(tokens))
+    fitting = {second: rps * sum(tokens) for second, rps in found.items() if rps}
     if not fitting:
         raise failure(
             "error",
-            f"no split of {model} over {' and '.join(kinds)} has room for a request of {lengths.total:g} tokens",
+            f"no split of {model} over {' and '.join(kinds)} has room for a request of {sum(tokens):g} tokens",
         )
     return SplitCurve(label, kinds, layers, fitting)
 

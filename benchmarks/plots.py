@@ -15,7 +15,7 @@ from benchmarks.predict import compare
 from benchmarks.provenance import ROOT
 from benchmarks.published import rows
 from intentctl.status import CommandError
-from selector.performance.work import Lengths
+from selector.models import ALIKE, Workload
 
 KINDS = ("A100", "L40S")
 MODEL = "qwen2.5-32b"
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def splits() -> list[SplitCurve]:
     """Throughput over splits, a curve for each load."""
-    return [split_curve(label, KINDS, MODEL, Lengths.fixed(*tokens)) for label, tokens in LOADS.items()]
+    return [split_curve(label, KINDS, MODEL, Workload(1, *tokens, 1, ALIKE, ALIKE)) for label, tokens in LOADS.items()]
 
 
 def pairs() -> list[Pair]:

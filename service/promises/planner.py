@@ -193,7 +193,7 @@ class Planner:
     def best_effort(
         self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
     ) -> PlannedSegment:
-        """Where nothing holds a load: what holds the largest share of it, as far as was simulated.
+        """Where nothing holds a load: what holds the largest share of it, as far as was looked.
 
         Where goals hold at no load at all the latencies are left out, and the share is that of the throughput.
         """
@@ -211,20 +211,20 @@ class Planner:
         return replace(found, segment=segment, workload=load, share=served)
 
     def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
-        """The share of a load that a topology is predicted to serve within its latencies.
+        """The share of a load that a topology is predicted to serve within its latencies, with the headroom of plans.
 
         Else by its throughput alone.
         """
         bounds = [goal for goal in segment.goals if _is_latency(goal) and isinstance(goal, Objective)]
+        limits = self._deployment.limits
 
         def holds(share: float) -> bool:
             part = _part(load, share)
             found = self.prediction(topology, part, engine)
-            return (
-                found is not None
-                and _served(found, part) >= 1
-                and all((predicted_of(goal, found) or 0.0) <= (goal.value or math.inf) for goal in bounds)
-            )
+            if found is None or found.gpu_util > limits.max_utilisation:
+                return False
+            worst = 1 + limits.headroom * found.error_band
+            return all(worst * (predicted_of(goal, found) or 0.0) <= (goal.value or math.inf) for goal in bounds)
 
         whole = self.prediction(topology, load, engine)
         return _largest(holds) or (_served(whole, load) if whole else 0.0)

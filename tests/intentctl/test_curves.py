@@ -8,8 +8,8 @@ from benchmarks.pictures import Pair, SplitCurve, split_curve, within
 from intentctl.curves import Curve, GuideLine, bounds, frontiers
 from intentctl.predict import case
 from intentctl.status import CommandError
-from selector.performance.load import saturation_tok_s
-from selector.performance.work import Lengths
+from selector.models import ALIKE, Workload
+from selector.performance.judge import sustained_rps
 from service.documents.plans import FrontiersDocument, MarginDocument
 from tests.rows import rows
 from tests.service.examples import plan
@@ -39,7 +39,7 @@ def test_the_rate_and_the_p99_goals_are_lines_to_compare_with():
 @pytest.fixture(scope="module")
 def splits():
     return {
-        name: split_curve(name, KINDS, "qwen2.5-32b", Lengths.fixed(*tokens))
+        name: split_curve(name, KINDS, "qwen2.5-32b", Workload(1, *tokens, 1, ALIKE, ALIKE))
         for name, tokens in (("prefill", (512, 16)), ("decode", (128, 512)))
     }
 
@@ -59,8 +59,8 @@ def test_splits_whose_weights_leave_no_room_are_left_out_and_tokens_counted_in_a
     assert 40 < max(splits["decode"].tokens_s) < 50
     assert splits["decode"].num_layers == 64
     one = case("A100x1:0-33@bf16 > L40Sx1:33-64@bf16", "qwen2.5-32b").server
-    out = saturation_tok_s(one, Lengths.fixed(512, 16))
-    assert splits["prefill"].tokens_s[31] == pytest.approx(33 * out)
+    rps = sustained_rps(one, Workload(1, 512, 16, 1, ALIKE, ALIKE), 528)
+    assert splits["prefill"].tokens_s[31] == pytest.approx(528 * rps)
 
 
 def test_a_lead_over_a_split_without_room_is_infinite_and_both_sides_of_the_band_count():
@@ -81,4 +81,4 @@ def test_a_lead_over_a_split_without_room_is_infinite_and_both_sides_of_the_band
 )
 def test_splits_that_are_none_are_refused_by_name(kinds, model, tokens, reason):
     with pytest.raises(CommandError, match=reason):
-        split_curve("x", kinds, model, Lengths.fixed(*tokens))
+        split_curve("x", kinds, model, Workload(1, *tokens, 1, ALIKE, ALIKE))

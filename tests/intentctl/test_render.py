@@ -134,6 +134,15 @@ def test_what_keeps_up_where_today_does_not_is_no_saving():
     assert ("on offer", "TP2 would keep up") in render.plan_rows(a_plan(offers=["TP2 would keep up"]))
 
 
+def test_steps_that_are_filled_otherwise_are_a_change():
+    stays = a_plan(now=None)
+    stays = stays.model_copy(update={"now": stays.target, "now_batching": Batching(8, 256)})
+    other = stays.model_copy(update={"batching": Batching(8, 512)})
+    assert (stays.changes, other.changes) == (False, True)
+    assert "change" not in {name for name, _ in render.plan_rows(other)}
+    assert ("change", "nothing to change: the target is what runs") in render.plan_rows(stays)
+
+
 @rows(
     ("load", "text"),
     [

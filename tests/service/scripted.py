@@ -96,7 +96,7 @@ models:
   - {name: counting, path: counting, aliases: [counter], precision: fp32, start: pp2}
 windows: {peak: always}
 workload:
-  always: {rate_rps: 0.2, input_tokens: 20, output_tokens: 900, concurrency: 8}
+  always: {rate_rps: 0.8, input_tokens: {mean: 20, p95: 20}, output_tokens: {mean: 900, p95: 900}, concurrency: 8}
 limits: {allowed_tp: [1, 2, 4], allowed_pp: [1, 2, 4], allowed_precisions: [fp32]}
 """
 

@@ -275,7 +275,7 @@ def loaded(folder, load):
     return read(folder, DEPLOYMENT.replace(USUAL_LOAD, load)).model().workload_in("always")
 
 
-USUAL_LOAD = "{rate_rps: 0.2, input_tokens: 20, output_tokens: 900, concurrency: 8}"
+USUAL_LOAD = "{rate_rps: 0.8, input_tokens: {mean: 20, p95: 20}, output_tokens: {mean: 900, p95: 900}, concurrency: 8}"
 
 
 def test_a_load_of_means_is_as_uneven_as_public_chat_and_says_so(tmp_path):

@@ -52,7 +52,6 @@ class Queueing(Capacities):
         engine: Capabilities | None,
         *,
         workload: Workload | None = None,
-        closely: bool = True,
     ) -> PlannedSegment:
         asked = segment.goals, workload or self.workload(segment), str(now)
         if asked not in self._known:

@@ -117,8 +117,8 @@ def test_what_was_planned_against_a_miss_to_come_is_planned_again_when_it_has_co
     """The closer look of a plan sees no miss where the quick one that foresees does."""
 
     class Closer(Capacities):
-        def outlook(self, *where: Any, workload: Workload | None = None, closely: bool = True) -> PlannedSegment:
-            return super().outlook(*where, workload=workload and load(1.0), closely=closely)
+        def outlook(self, *where: Any, workload: Workload | None = None) -> PlannedSegment:
+            return super().outlook(*where, workload=workload and load(1.0))
 
     world = World(lambda _now: 2.3, GOALS[:1], speed={1: 3.0})
     world.controller.planner = Closer()

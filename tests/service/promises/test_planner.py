@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from intent.models import Objective
-from runtime.capabilities import Batching
-from selector.models import Workload
+from runtime.capabilities import Batching, Capabilities
+from selector.models import ALIKE, Workload
 from service.deployment import load
 from service.documents.plans import leads_to
 from service.profiles import load_profiles
@@ -34,39 +34,40 @@ def segment(*goals: Objective) -> Segment:
 
 def test_what_holds_most_of_a_load_that_nothing_holds(planner: Planner) -> None:
     goal = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s")
-    asked = Workload(5.0, 2000, 500, 64)
+    asked = Workload(5.0, 2000, 500, 64, ALIKE, ALIKE)
     assert planner.outlook(segment(goal), None, None, workload=asked).plan is None
     found = planner.best_effort(segment(goal), None, None, asked)
     assert found.plan is not None
     assert LEAST_SHARE <= found.share < 1
-    part = Workload(asked.rate_rps * found.share * 0.9, 2000, 500, 64)
-    assert planner.outlook(segment(goal), None, None, workload=part, closely=False).plan is not None
+    part = Workload(asked.rate_rps * found.share * 0.9, 2000, 500, 64, ALIKE, ALIKE)
+    assert planner.outlook(segment(goal), None, None, workload=part).plan is not None
 
 
 def test_where_a_goal_holds_at_no_load_the_most_throughput_is_best(planner: Planner) -> None:
     goal = Objective("ttft", "<=", "P99 TTFT < 1 us", "p99", 1e-6, "s")
-    found = planner.best_effort(segment(goal), None, None, Workload(400.0, 2000, 500, 64))
+    found = planner.best_effort(segment(goal), None, None, Workload(400.0, 2000, 500, 64, ALIKE, ALIKE))
     assert found.plan is not None
     assert len(found.plan.target.devices) > 1
     assert 0 < found.share < 1
 
 
 def test_what_runs_is_held_against_what_comes_nearest_by_the_share_that_it_serves(planner: Planner) -> None:
-    goal, asked = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s"), Workload(5.0, 2000, 500, 64)
+    goal, asked = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s"), Workload(5.0, 2000, 500, 64, ALIKE, ALIKE)
     best = planner.best_effort(segment(goal), None, None, asked)
     assert best.plan is not None
-    nearly = planner.held(best.plan.target, segment(goal), None, asked)
+    filled = Capabilities((1, 2, 4), 4, ("bf16",), True, True, running=best.plan.batching, batching=Batching(256, 2048))
+    nearly = planner.held(best.plan.target, segment(goal), filled, asked)
     assert abs(nearly - best.share) <= 2 * LEAST_SHARE
-    small = planner.outlook(segment(goal), None, None, workload=Workload(0.2, 2000, 500, 4)).plan
+    small = planner.outlook(segment(goal), None, None, workload=Workload(0.2, 2000, 500, 4, ALIKE, ALIKE)).plan
     assert small is not None
     assert planner.held(small.target, segment(goal), None, asked) < nearly
 
 
 def test_a_switch_out_of_what_holds_far_less_than_is_asked_has_a_stop_too(planner: Planner) -> None:
     goal = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s")
-    small = planner.outlook(segment(goal), None, None, workload=Workload(0.1, 2000, 500, 2)).plan
+    small = planner.outlook(segment(goal), None, None, workload=Workload(0.1, 2000, 500, 2, ALIKE, ALIKE)).plan
     assert small is not None
-    asked = Workload(0.8, 2000, 500, 4)
+    asked = Workload(0.8, 2000, 500, 4, ALIKE, ALIKE)
     over = planner.prediction(small.target, asked, None)
     assert over is not None
     assert over.tpot_s["mean"] == math.inf

@@ -71,7 +71,6 @@ class Capacities:
         segments: Sequence[Segment],
         now: Topology | None,
         engine: Capabilities | None,
-        closely: int = 1,
         *,
         upto: int | None = None,
         since: datetime | None = None,
@@ -95,15 +94,14 @@ class Capacities:
         engine: Capabilities | None,
         *,
         workload: Workload | None = None,
-        closely: bool = True,
     ) -> PlannedSegment:
         self.rescues += workload is not None
         asked = workload or self.workload(segment)
         fits = [one for one in SIZES.values() if all(self._holds(goal, one, asked, engine) for goal in segment.goals)]
         target = now if now in fits else next(iter(fits), None)
         if target is None:
-            return PlannedSegment(segment, asked, Infeasible(("too much",), None), is_simulated=True)
-        return PlannedSegment(segment, asked, self._plan(now, target, asked), is_simulated=True)
+            return PlannedSegment(segment, asked, Infeasible(("too much",), None))
+        return PlannedSegment(segment, asked, self._plan(now, target, asked))
 
     def best_effort(
         self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
@@ -111,7 +109,7 @@ class Capacities:
         most = max(SIZES.values(), key=lambda one: len(one.devices))
         sustained = self.prediction(most, load, engine).throughput_tok_s
         share = min(1.0, sustained / (load.rate_rps * load.output_tokens))
-        return PlannedSegment(segment, load, self._plan(now, most, load), is_simulated=False, share=share)
+        return PlannedSegment(segment, load, self._plan(now, most, load), share=share)
 
     def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
         sustained = self.prediction(topology, load, engine).throughput_tok_s
