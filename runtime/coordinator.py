@@ -51,8 +51,11 @@ class Coordinator:
         switch_id: str,
         on_progress: Callable[[Progress], None],
         batching: Batching | None = None,
+        outage_s: float | None = None,
     ) -> CutoverReport:
         """Switch to ``target``, with steps filled as far as ``batching`` says, and report what happened.
+
+        With ``outage_s`` what runs ends first, and streams wait for so long at least.
 
         A switch that is given up is a report too, and one to what runs.
 
@@ -76,9 +79,11 @@ class Coordinator:
             journal=self._journal,
             on_progress=on_progress,
             state=SwitchState(self._settings),
+            ends_first=outage_s is not None,
         )
         try:
-            return await self._present.run()
+            with self._router.patient(outage_s or 0.0):
+                return await self._present.run()
         finally:
             self._present = None
 
@@ -108,6 +113,8 @@ class _Switch:
     journal: SwitchJournal
     on_progress: Callable[[Progress], None]
     state: SwitchState
+    ends_first: bool = False
+    """What runs, before the target starts."""
     epoch: int = 0
     """Reserved for the cut."""
     shadow: Shadow | None = None
@@ -170,7 +177,8 @@ class _Switch:
             if isinstance(operation, machine.RecordPhase):
                 return await self._write(operation.phase)
             if isinstance(operation, machine.Prepare):
-                self.shadow = await self.engine.prepare(self.target, self.batching)
+                begin = self.engine.succeed_by if self.ends_first else self.engine.prepare
+                self.shadow = await begin(self.target, self.batching)
                 return machine.ShadowPrepared()
             assert self.shadow is not None, "the machine asks nothing of a shadow before there is one"
             return await self._command(self.shadow, operation)

@@ -265,6 +265,13 @@ class Engine(Protocol):
             SwitchError: refused before anything is touched (unsupported, no memory, a switch already under way).
         """
 
+    async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Shadow:
+        """Begin a switch for which what runs ends first, in the cut: its requests are computed anew on the target.
+
+        Raises:
+            SwitchError: as for ``prepare``.
+        """
+
     async def stats(self) -> EngineStats:
         """A snapshot of queues, blocks and processes."""
 

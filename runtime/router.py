@@ -10,7 +10,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -85,6 +85,21 @@ class Router:
         now_s = self._clock()
         waiting = (stream for stream in self._streams.values() if not stream.e2e_s)
         return [(stream.tenant, now_s - stream.arrived_s) for stream in waiting]
+
+    @property
+    def patience_s(self) -> float:
+        """How long a stream whose engine is lost waits to go on."""
+        return self._recovery.timeout_s
+
+    @contextlib.contextmanager
+    def patient(self, seconds: float) -> Iterator[None]:
+        """Meanwhile streams wait at least so long for an engine."""
+        usual_s = self.patience_s
+        self._recovery.timeout_s = max(usual_s, seconds)
+        try:
+            yield
+        finally:
+            self._recovery.timeout_s = usual_s
 
     @property
     def counts(self) -> Counts:

@@ -5,14 +5,16 @@ Started, watched, asked, mourned and replaced, for both engines.
 
 import asyncio
 import logging
+import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from runtime.engine import Comeback, EngineState, Output
+from runtime.engine import Comeback, Cut, EngineState, Lag, Moved, Output
 from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFault, SwitchError
-from runtime.models import Topology
+from runtime.models import CutTimings, Topology
 from runtime.process.content import other_code
 from runtime.process.launcher import Launcher, Program
 from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
@@ -163,10 +165,14 @@ class SamePlace:
     def came_back(self, lost: Topology, runs: Topology, why: str) -> None: ...
 
 
-class Revived:
+class Revived(ABC):
     """An engine whose driver is replaced when it is lost, after pauses, until one serves."""
 
     comeback: Comeback = SamePlace()
+
+    @abstractmethod
+    def end_serving(self, why: str) -> tuple[str, ...]:
+        """End what serves, and its requests as lost; which these are."""
 
     def __init__(self) -> None:
         self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
@@ -199,6 +205,36 @@ class Revived:
     def restart(self, work: Callable[[], Awaitable[None]]) -> None:
         """Have ``work`` bring a driver that serves; where a bug ends it, it begins again."""
         self._restart = asyncio.create_task(supervised("engine restart", partial(self._tried, work)))
+
+    async def succeed(
+        self, start: Callable[[Topology], Awaitable[None]], ran: Topology, target: Topology, epoch: int
+    ) -> tuple[str, ...]:
+        """End what ``ran``, on purpose, and ``start`` the target; the requests that are computed anew then.
+
+        Raises:
+            SwitchError: the target does not start; what ran is started anew.
+        """
+        self._outputs.put_nowait([Moved(epoch, ())])  # who serves next speaks under this epoch
+        names = self.end_serving(f"{target.shape} takes its place")
+        served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def work() -> None:
+            try:
+                await start(target)
+            except (RuntimeFault, OSError) as error:
+                why = error if isinstance(error, RuntimeFault) else EngineStartError(str(error))
+                served.set_exception(SwitchError(Reason.LOAD_FAILED, f"{why}; {ran.shape} is started anew"))
+                await self._revive(start, ran, why)
+            else:
+                self._restart = self._down = None
+                served.set_result(None)
+            finally:
+                if not served.done():
+                    served.set_exception(EngineLostError("the engine was closed"))
+
+        self.restart(work)
+        await served
+        return names
 
     async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -248,3 +284,38 @@ class Revived:
                     if place != lost:
                         self.comeback.came_back(lost, place, str(why))
                 return
+
+
+class Successor:
+    """The target of a switch for which what runs ends first; see ``runtime.engine.Shadow``.
+
+    Nothing of it stands beside what runs, so all of it is in the cut, and there is nothing to give back.
+    """
+
+    def __init__(
+        self, engine: Revived, start: Callable[[Topology], Awaitable[None]], ran: Topology, target: Topology
+    ) -> None:
+        self._succeed = partial(engine.succeed, start, ran, target)
+
+    async def ready(self) -> None:
+        """At once."""
+
+    async def lag(self) -> Lag:
+        """None: requests are computed anew."""
+        return Lag(0, 0)
+
+    async def cut(self, epoch: int, deadline_s: float) -> Cut:  # noqa: ARG002 - engines have their own for a start
+        """The outage."""
+        began_s = time.monotonic()
+        names = await self._succeed(epoch)
+        outage_ms = (time.monotonic() - began_s) * 1000
+        return Cut(epoch, names, (), 0, CutTimings(0.0, 0.0, outage_ms, 0.0), paths={"anew": len(names)})
+
+    async def drain(self) -> None:
+        """Nothing is left."""
+
+    async def release(self) -> None:
+        """What ran has ended."""
+
+    async def abort(self, reason: Reason) -> None:
+        """What ran serves, or is started anew."""

@@ -22,7 +22,7 @@ from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFau
 from runtime.models import Cluster, CutTimings, ModelSpec, Topology
 from runtime.process import messages as wire
 from runtime.process.content import PinnedCheckpoint
-from runtime.process.driver import DriverProcess, Revived
+from runtime.process.driver import DriverProcess, Revived, Successor
 from runtime.process.launcher import Launcher, Launchers, OneHost, Program
 from runtime.process.supervised import contained
 from runtime.torch_engine import messages
@@ -191,6 +191,29 @@ class TorchEngine(Revived):
             self._shadow = TorchShadow(self._call, target)
         self._shadow.batching = filled
         return self._shadow
+
+    async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Successor:
+        """Be followed by a target that is started when this has ended; see the protocol."""
+        engine = self.capabilities
+        engine.refuse(filled := batching or engine.running or engine.batching)
+        _precision(target)
+        self._launchers.host_of(target.devices)
+        await self._serving()
+        before = self._config.batching
+
+        async def start(topology: Topology) -> None:
+            steps = filled if topology == target else before
+            self._config = msgspec.structs.replace(self._config, batching=steps)
+            await self._launch_anew(topology)
+
+        return Successor(self, start, self.topology, target)
+
+    def end_serving(self, why: str) -> tuple[str, ...]:
+        """End the driver that serves; see ``Revived``."""
+        names = tuple(self._live)
+        self._driver.end(EngineLostError(why))
+        self._end_streams(why)
+        return names
 
     async def stats(self) -> EngineStats:
         """A snapshot; see the protocol."""

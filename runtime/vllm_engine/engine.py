@@ -21,7 +21,7 @@ from runtime.engine import EngineState, EngineStats, GenerationRequest, Moved, O
 from runtime.footprint import weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.process.content import PinnedCheckpoint
-from runtime.process.driver import Revived
+from runtime.process.driver import Revived, Successor
 from runtime.process.launcher import Launcher, Launchers, OneHost
 from runtime.process.liveness import RESTART_PATIENCE_S
 from runtime.process.messages import CancelStream, Stats, Submit
@@ -172,6 +172,30 @@ class VllmEngine(Revived):
             await self._make_room(target)
         self._shadow = VllmShadow(self, target, known, batching)
         return self._shadow
+
+    async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Successor:
+        """Be followed by a target that is started when this has ended; see the protocol."""
+        await self._opened()
+        before = self.active.batching
+        self.capabilities.refuse(filled := batching or before)
+        launch.engine_options(self._checkpoint.folder, target, self.settings)
+        self._launchers.host_of(target.devices)
+        self._refuse_without_memory([target])
+
+        async def start(topology: Topology) -> None:
+            while self.standby:  # it may need their memory
+                await self.standby.pop().close()
+            await self._relaunch(topology, filled if topology == target else before)
+
+        return Successor(self, start, self.topology, target)
+
+    def end_serving(self, why: str) -> tuple[str, ...]:
+        """End the engine that serves; see ``Revived``."""
+        names = [name for name, stream in self.streams.items() if stream.owner is self.active and stream.is_had]
+        self._open.clear()
+        self.active.end(errors.EngineLostError(why))
+        self.end_streams(names, why, are_lost=True)
+        return tuple(names)
 
     async def stats(self) -> EngineStats:
         """A snapshot of the engine that serves; see the protocol."""
@@ -368,10 +392,10 @@ class VllmEngine(Revived):
         else:
             begin("vLLM engine", instance.close(), self._background)
 
-    async def _relaunch(self, topology: Topology) -> None:
+    async def _relaunch(self, topology: Topology, batching: Batching | None = None) -> None:
         await self.active.close()
         try:
-            instance = await self.launch(topology, self.active.batching)
+            instance = await self.launch(topology, batching or self.active.batching)
         except UntoldEndError as error:
             # who does not say why may have a sick device; of several nobody knows which
             error.device = topology.devices[0] if len(topology.devices) == 1 else None
@@ -379,6 +403,12 @@ class VllmEngine(Revived):
         self._down = None
         self._serve(instance)
         self._begin_spare()
+
+    async def _launch_alone(self, topology: Topology) -> None:
+        """Another engine where none stands by any more: it may need their memory."""
+        while self.standby:
+            await self.standby.pop().close()
+        await self._relaunch(topology)
 
     async def _make_room(self, target: Topology) -> None:
         """Check that the target fits beside what runs.

@@ -171,6 +171,11 @@ class ScriptedEngine:
         self._shadow = _ScriptedShadow(self, target, batching)
         return self._shadow
 
+    async def succeed_by(self, target: Topology, batching: Batching | None = None) -> "_ScriptedShadow":
+        """The same, for a target that starts when this has ended."""
+        await self.play("succeed_by", Phase.PLANNED)
+        return await self.prepare(target)
+
     async def stats(self) -> EngineStats:
         """Every running request holds one of ``max_running`` blocks."""
         self._check_open()

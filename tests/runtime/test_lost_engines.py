@@ -14,11 +14,12 @@ import pytest_asyncio
 
 from runtime.coordinator import Coordinator
 from runtime.engine import EngineState, Finish, SamplingParams
-from runtime.errors import RuntimeFault, StreamError
+from runtime.errors import EngineStartError, Reason, RuntimeFault, StreamError
 from runtime.machine import SwitchSettings
-from runtime.models import Phase, Progress
+from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.notation import parse_topology
 from runtime.process.liveness import Pauses
+from runtime.recovery import RECOVERY_TIMEOUT_S
 from runtime.router import Router
 from runtime.stream import Delta, GenerationParams
 from runtime.torch_engine.engine import TorchEngine
@@ -246,6 +247,65 @@ async def strike(engine: TorchEngine, victim: str) -> None:
         await asyncio.sleep(0.005)
     pid = engine._driver.pid if device is None else (await engine.stats()).worker_pids[device]
     os.kill(pid, signal.SIGKILL)
+
+
+OUTAGE_S = 30.0
+
+
+async def ended_first(
+    engine: TorchEngine, router: Router, target: Topology
+) -> tuple[CutoverReport, dict[str, list[Delta]]]:
+    """A switch for which what runs ends first, under streams of every kind."""
+    await reaches(engine, EngineState.SERVING)
+    engine._pauses = Pauses()
+    spoken: dict[str, list[Delta]] = {}
+    all_of_it = asyncio.create_task(said(router, spoken))
+    while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 3:  # noqa: ASYNC110 - processes bring it about
+        await asyncio.sleep(0.005)
+    coordinator = Coordinator(engine, router, Forgetful(), SwitchSettings())
+    report = await coordinator.switch(target, "anew", lambda _: None, OUTAGE_S)
+    await all_of_it
+    return report, spoken
+
+
+async def test_where_both_do_not_fit_what_runs_ends_first_and_no_token_is_lost(engine, router, unbroken):
+    target = TARGET if engine.topology == SOURCE else SOURCE
+    before_pid = engine._driver.pid
+    report, spoken = await ended_first(engine, router, target)
+    assert (report.phase, report.reason, engine.topology) == (Phase.DONE, None, target)
+    assert engine._driver.pid != before_pid, "what ran has ended"
+    assert report.paths == {"anew": len(STREAMS)} == {"anew": report.moved}
+    assert report.timings is not None
+    assert report.timings.commit_ms > 0, "the outage"
+    for name, deltas in spoken.items():
+        assert [delta.index for delta in deltas] == list(range(len(deltas))), name
+        assert deltas[-1].fingerprint.endswith(target.shape), name
+        if "unseeded" not in name:
+            assert [delta.token_id for delta in deltas] == [delta.token_id for delta in unbroken[name]], name
+    assert (router.counts.lost, router.counts.duplicates) == (0, 0)
+    assert router.patience_s == RECOVERY_TIMEOUT_S, "streams wait for a lost engine as long as before"
+
+
+async def test_what_ran_serves_again_where_its_successor_does_not_start(engine, router, unbroken, monkeypatch):
+    ran = engine.topology
+    launch = engine._launch_anew
+    tried = list[Topology]()
+
+    async def fails(topology: Topology) -> None:
+        tried.append(topology)
+        if topology != ran:
+            raise EngineStartError("the disk is gone")
+        await launch(topology)
+
+    monkeypatch.setattr(engine, "_launch_anew", fails)
+    report, spoken = await ended_first(engine, router, SOURCE if ran == TARGET else TARGET)
+    assert (report.phase, report.reason, engine.topology) == (Phase.ABORTED, Reason.LOAD_FAILED, ran)
+    assert "the disk is gone" in report.detail
+    assert tried[-1] == ran
+    for name, deltas in spoken.items():
+        if "unseeded" not in name:
+            assert [delta.token_id for delta in deltas] == [delta.token_id for delta in unbroken[name]], name
+    assert (router.counts.lost, router.counts.duplicates) == (0, 0)
 
 
 @pytest.mark.vllm

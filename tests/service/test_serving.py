@@ -13,7 +13,7 @@ from runtime.stream import Delta, GenerationParams
 from service.errors import StoreError
 from service.restart import begin
 from tests.runtime.scripted import Script
-from tests.service.scripted import ScriptedService, served
+from tests.service.scripted import DEPLOYMENT, ScriptedService, served
 from tests.service.test_outage import all_written
 
 pytestmark = pytest.mark.slow
@@ -77,6 +77,41 @@ def test_what_the_store_did_not_take_down_is_written_once_it_does(http, service,
     assert begin(store, service.parts.deployment, service.parts.deployment.model()).topology.shape == "TP2"
     ends = http.get("/v1/audit", params={"act": "switch.end"}).json()["entries"]
     assert [end["subject"] for end in ends] == [operation]
+
+
+NARROW = (
+    DEPLOYMENT.replace("memory_gb: 1}", "memory_gb: 0.0105}")
+    .replace("output_tokens: 900, concurrency: 8", "output_tokens: 100, concurrency: 1")
+    .replace("start: pp2", "start: 1x1")
+)
+"""Two copies of the weights do not fit on a device, and the scripted engine moves no layer alone."""
+
+
+def test_what_has_to_end_first_is_told_and_acknowledged_and_done(tmp_path):
+    with served(tmp_path, NARROW) as (service, http):
+        plan = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
+        assert plan["switch"]["strategy"] == "restart"
+        assert [one["code"] for one in plan["to_acknowledge"]] == ["outage"]
+        assert "the running engine has to end first" in " ".join(plan["reasons"])
+
+        refused = http.post(f"/v1/plans/{plan['id']}:apply")
+        assert (refused.status_code, refused.json()["code"]) == (409, "finding_not_acknowledged")
+        assert "stand still for about" in refused.text
+
+        http.post(f"/v1/plans/{plan['id']}:apply", json={"acknowledge": ["outage"]}).raise_for_status()
+        service.settle()
+        assert service.engine.calls[0] == "succeed_by"
+        assert http.get("/v1/topology").json()["topology"]["shape"] == "TP2"
+        (entry,) = http.get("/v1/audit", params={"act": "plan.apply"}).json()["entries"]
+        assert list(entry["after"]["acknowledged"]) == ["outage"]
+
+
+def test_how_long_targets_took_to_start_here_replaces_public_figures(http, service):
+    before = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]["switch"]
+    switched(service, http)
+    after = http.post("/v1/plans", json={"target": "pp2"}).json()["plan"]["switch"]
+    assert "succeed_by" not in service.engine.calls
+    assert after["prepare_most_s"] < 1 < before["prepare_most_s"], "the scripted engine is ready at once"
 
 
 async def stopped(service: ScriptedService) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runtime.engine import EngineState, GenerationRequest, Moved, SamplingParams
 from runtime.errors import EngineStartError, Reason
 from runtime.models import Cluster
 from runtime.process.content import PinnedCheckpoint
@@ -214,3 +215,21 @@ async def test_the_file_may_do_without():
     made._begin_spare()
     assert made.spare is None
     await made.close()
+
+
+async def test_what_follows_an_engine_that_has_to_end_starts_alone_and_its_requests_are_lost_to_be_resumed(engine):
+    engine.standby.append(await engine.launch(topology(2)))
+    ran = [engine.active, *engine.standby]
+    await engine.submit(GenerationRequest("r", (1, 2), SamplingParams(8), 0))
+    shadow = await engine.succeed_by(topology(1, 1))
+    await shadow.ready()
+    assert (await shadow.lag()).tokens == 0
+
+    cut = await shadow.cut(3, 0.1)
+
+    assert (cut.epoch, cut.moved, dict(cut.paths)) == (3, ("r",), {"anew": 1})
+    assert (engine.topology, engine.state, engine.standby) == (topology(1, 1), EngineState.SERVING, [])
+    assert all(instance.gone for instance in ran)
+    batches = [engine._outputs.get_nowait() for _ in range(2)]
+    assert batches[0] == [Moved(3, ())]
+    assert [(token.request_id, token.is_lost) for token in batches[1]] == [("r", True)]
