@@ -174,7 +174,7 @@ class ScriptedEngine:
     async def succeed_by(self, target: Topology, batching: Batching | None = None) -> "_ScriptedShadow":
         """The same, for a target that starts when this has ended."""
         await self.play("succeed_by", Phase.PLANNED)
-        return await self.prepare(target)
+        return await self.prepare(target, batching)
 
     async def stats(self) -> EngineStats:
         """Every running request holds one of ``max_running`` blocks."""
