@@ -1,9 +1,8 @@
 """What goals ask of a topology: devices, order, figures, beside today. Pure."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 from intent.models import (
     HOURS_OF_COST,
@@ -84,14 +83,11 @@ def _note(goals: Sequence[Placement], left: Collection[int], out: Collection[int
     return f"{quoted}: of the inventory that leaves the devices {devices}"
 
 
-Choice = TypeVar("Choice")
-
 FIRST = 2.0
 """Weight of the first of two sides: the exponent of what it reads."""
 SECOND = 1.0
 """Weight of the other."""
 _SIDES = ("latency", "throughput", "cost")
-_NEAR = 1e-3
 _LEAST = 1e-300
 """In place of nothing, whose logarithm has no end."""
 
@@ -161,44 +157,6 @@ def balance(goals: Sequence[Goal], bounds: Sequence[Goal]) -> Balance | None:
         return None
     first = order[0] != "cost"
     return Balance(objective(better, bounds), (FIRST, SECOND) if first else (SECOND, FIRST))
-
-
-@dataclass(frozen=True, slots=True)
-class Trade(Generic[Choice]):
-    """The best choice for a product of powers of a cost and of what it buys.
-
-    The second falls as the cost may rise.
-    """
-
-    buys: Callable[[float], tuple[Choice, float, float] | None]
-    """The best choice for at most a cost, what it reads (smaller is better) and what it really costs; None if there is none."""
-    score: Callable[[float, float], float]
-    """Of what it reads and what it costs; smaller is better."""
-
-    def best(self, costs: Sequence[float]) -> Choice | None:
-        """Branch and bound over the costs, which rise.
-
-        Between two, nothing beats the lower cost with the upper one's reading.
-        """
-        found = self.buys(costs[-1])
-        if found is None:
-            return None
-        best = found[0]
-        score = self.score(*found[1:])
-        open_ranges = [(0, len(costs) - 1, found[1])]
-        while open_ranges:
-            low, high, reading = open_ranges.pop()
-            if low >= high or self.score(reading, costs[low]) >= score - _NEAR:
-                continue
-            middle = (low + high) // 2
-            tried = self.buys(costs[middle])
-            if tried is not None:
-                if self.score(*tried[1:]) < score:
-                    best = tried[0]
-                    score = self.score(*tried[1:])
-                open_ranges.append((low, middle, tried[1]))
-            open_ranges.append((middle + 1, high, reading))
-        return best
 
 
 FULL = ("fp32", "bf16", "fp16")

@@ -193,8 +193,6 @@ class Grid:
     shares: Values
     """Part of an E2E bound that goes to the tokens at a point."""
     rations: Rations
-    barred: tuple[int, tuple[int, ...]] | None = None
-    """Stages and devices of each pool of a pipeline that does not count: to find the next best."""
 
     @classmethod
     def of(cls, kinds: Sequence[StageKind], stages: Sequence[int], pools: Sequence[Pool], setting: Setting) -> "Grid":
@@ -256,7 +254,6 @@ class Grid:
             setting=setting,
             pools=tuple(pools),
             capacity=capacities(kinds, here.points, pools, setting),
-            barred=None,
         )
 
     def dealt(self) -> "Grid":

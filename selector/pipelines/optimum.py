@@ -5,7 +5,6 @@ What is ruled out here is not simulated; what is left only the simulation decide
 """
 
 import math
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -181,7 +180,7 @@ class _BoundSearch:
     limits: Limits
     """What they leave together."""
     layers: Counts
-    """The most that fit, by point and device counts; barred ones have none. No fewer than do, where not all do."""
+    """The most that fit, by point and device counts. No fewer than do, where not all do."""
 
     @classmethod
     def begin(
@@ -335,12 +334,10 @@ def _loosest(objective: Threshold) -> Threshold:
 
 
 def _fitting(grid: Grid, cells: Cells, holds: Holds) -> Counts:
-    """The most layers by point and device counts; none where the bounds or the grid bar them."""
+    """The most layers by point and device counts; none where the bounds bar them."""
     budget = tuple(size - 1 for size in cells.shape)
     stages = grid.points.stages.astype(int)
     layers = most_layers(holds, grid.stage_slots, budget, stages.tolist())
-    if grid.barred and all(map(operator.le, grid.barred[1], budget)):
-        layers[(stages == grid.barred[0], *grid.barred[1])] = -1
     return np.where(cells, layers, np.int16(-1))
 
 

@@ -54,7 +54,7 @@ def agenda(tmp_path_factory) -> Agenda:
         promised = [ActiveGoal("intent-1", goal, EIGHT) for goal in goals]
         segments = cut(promised, deployment.windows, EIGHT, EIGHT + timedelta(hours=20))
         now = parse_topology(runs, model.cluster, 80, "bf16")
-        return planner.agenda(segments, now, None, closely=0, **how)
+        return planner.agenda(segments, now, None, **how)
 
     return planned
 
