@@ -264,8 +264,7 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
         ("breaks" if item.code == "breaks_promise" else "finding", f"{item.message} ({item.evidence!r})")
         for item in plan.to_acknowledge
     ]
-    refilled = plan.batching and plan.now_batching
-    rows += [("now", _topology(plan.now, refilled)), ("target", _topology(plan.target, plan.batching))]
+    rows += [("now", _topology(plan.now, plan.now_batching)), ("target", _topology(plan.target, plan.batching))]
     if not plan.changes:
         rows.append(("change", "nothing to change: the target is what runs"))
     rows += [("on offer", offer) for offer in plan.offers]
@@ -289,9 +288,8 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
 
 
 def _topology(topology: docs.TopologyDocument | None, batching: Batching | None = None) -> str:
-    if topology is None:
-        return "nothing"
-    return f"{topology.shape}  {topology.text}" + (f", {batching}" if batching else "")
+    words = f"{topology.shape}  {topology.text}" if topology else "nothing"
+    return f"{words}, {batching}" if topology and batching else words
 
 
 def load(load: Workload) -> str:

@@ -1,7 +1,7 @@
 """What an engine can run, and what a deployment allows to run. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from runtime.errors import Reason, SwitchError
 from runtime.models import Topology
@@ -24,8 +24,7 @@ class Batching:
 
     def within(self, most: "Batching") -> "Batching":
         """As far as this and ``most`` allow."""
-        sequences = min(self.max_sequences, most.max_sequences)
-        return Batching(sequences, min(self.max_step_tokens, most.max_step_tokens))
+        return Batching(*map(min, astuple(self), astuple(most)))
 
 
 USUAL_BATCHING = Batching()
@@ -123,8 +122,8 @@ class Capabilities:
             SwitchError: with what it may be.
         """
         if wanted.within(self.batching) != wanted or not 1 <= wanted.max_sequences <= wanted.max_step_tokens:
-            may = f"at most {self.batching}, and every running sequence has to fit a step"
-            raise SwitchError(Reason.UNSUPPORTED, f"{wanted}: the engine is set to {may}")
+            needs = "and every running sequence has to fit a step"
+            raise SwitchError(Reason.UNSUPPORTED, f"{wanted}: the engine is set to at most {self.batching}, {needs}")
 
 
 @dataclass(frozen=True, slots=True)

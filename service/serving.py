@@ -285,9 +285,13 @@ class Serving:
         lost = plan.now.text if plan.now else ""
         name = acts.caller.name
         operation_id = plan.id.replace("plan", "op", 1)  # the same when it is tried again
-        most = self.engine.capabilities.batching
         operation = docs.OperationDocument.planned(
-            operation_id, plan, time.time(), applied_by=name, approved_by=name, most=most
+            operation_id,
+            plan,
+            time.time(),
+            applied_by=name,
+            approved_by=name,
+            most=self.engine.capabilities.batching,
         )
         report = CutoverReport(
             operation_id,

@@ -184,11 +184,10 @@ class TorchEngine(Revived):
             from runtime.torch_engine.crossing import CrossingShadow
 
             self._shadow = await CrossingShadow.prepare(self, target, (here, there))
-        elif target == self.topology:
-            self._shadow = RefillShadow(self._call, target)
         else:
-            await self._call(messages.BeginSwitch(target))
-            self._shadow = TorchShadow(self._call, target)
+            if target != self.topology:
+                await self._call(messages.BeginSwitch(target))
+            self._shadow = TorchShadow(self._call, target, stays=target == self.topology)
         self._shadow.batching = filled
         return self._shadow
 
@@ -497,25 +496,31 @@ class TorchShadow:
     batching: Batching | None = None
     """How far steps are filled from its commit on."""
 
-    def __init__(self, call: Callable[[wire.Command[Any]], Awaitable[Any]], target: Topology) -> None:
+    def __init__(
+        self, call: Callable[[wire.Command[Any]], Awaitable[Any]], target: Topology, *, stays: bool = False
+    ) -> None:
+        """``stays``: the target serves already, and only fills its steps otherwise."""
         self._call = call
         self.target = target
+        self._stays = stays
         self.moved: Moved | None = None
         """The commit, once it is heard of."""
 
     async def ready(self) -> None:
         """Wait until the target is up."""
-        await self._ask(messages.AwaitTarget())
+        if not self._stays:
+            await self._ask(messages.AwaitTarget())
 
     async def lag(self) -> Lag:
         """Copy a slice and tell what is left."""
-        lag: Lag = await self._ask(messages.CopyAhead())
+        lag: Lag = Lag(0, 0) if self._stays else await self._ask(messages.CopyAhead())
         return lag
 
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Move every request to the target."""
         try:
-            cut: Cut = await self._ask(self._order(epoch, deadline_s))
+            order = messages.Refill if self._stays else messages.CutOver
+            cut: Cut = await self._ask(order(epoch, deadline_s, self.batching))
         except RuntimeFault:
             if self.moved is None:
                 raise
@@ -539,26 +544,8 @@ class TorchShadow:
             if error.reason is not Reason.ENGINE_LOST:  # what it held went with it
                 raise
 
-    def _order(self, epoch: int, deadline_s: float) -> wire.Command[Cut]:
-        return messages.CutOver(epoch, deadline_s, self.batching)
-
     async def _ask(self, command: wire.Command[Any]) -> Any:
         try:
             return await self._call(command)
         except EngineLostError as error:
             raise SwitchError(Reason.ENGINE_LOST, str(error)) from error
-
-
-class RefillShadow(TorchShadow):
-    """The same topology with steps that are filled otherwise: nothing comes up, and nothing moves."""
-
-    async def ready(self) -> None:
-        """It serves."""
-
-    async def lag(self) -> Lag:
-        """It has all."""
-        return Lag(0, 0)
-
-    def _order(self, epoch: int, deadline_s: float) -> wire.Command[Cut]:  # noqa: ARG002 - nothing is waited for
-        assert self.batching, "it is what changes"
-        return messages.Refill(epoch, self.batching)

@@ -81,11 +81,8 @@ class CutOver(wire.Command[Cut], frozen=True):
     """How far steps are filled from then on; None: as before."""
 
 
-class Refill(wire.Command[Cut], frozen=True):
-    """Fill steps otherwise from now on, on what serves: a cut in which nothing moves."""
-
-    epoch: int
-    batching: Batching
+class Refill(CutOver, frozen=True):
+    """The same where what serves is the target: nothing moves."""
 
 
 class EndSwitch(wire.Command[None], frozen=True):

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,13 +75,12 @@ class VllmEngine(Revived):
         topology: Topology,
         cluster: Cluster,
         settings: VllmSettings | None = None,
-        standby: Iterable[Instance] = (),
         launchers: Launchers | None = None,
         batching: Batching | None = None,
     ) -> "VllmEngine":
         """Start a vLLM engine on the host of its devices and wait until it serves.
 
-        Engines of ``standby`` are used as they are. It fills steps as far as ``batching`` says, or its settings.
+        It fills steps as far as ``batching`` says, or its settings.
 
         Raises:
             EngineStartError: vLLM is missing or another version, refuses an option, cannot load the model.
@@ -97,10 +95,7 @@ class VllmEngine(Revived):
             pinned, spec, cluster, launch.sized(settings or VllmSettings(), cluster, topology, weights), launchers
         )
         engine._refuse_without_memory([topology])
-        for instance in standby:
-            engine._listen(instance)
-            engine.standby.append(instance)
-        engine._serve(engine._take(topology, batching) or await engine.launch(topology, batching))
+        engine._serve(await engine.launch(topology, batching))
         engine._begin_spare()
         return engine
 
@@ -337,10 +332,10 @@ class VllmEngine(Revived):
         instance.on_tokens = self._hear
         instance.on_lost = self._lost
 
-    def _take(self, topology: Topology, batching: Batching | None) -> Instance | None:
+    def _take(self, topology: Topology, batching: Batching) -> Instance | None:
         """A standby engine of this topology, with steps filled so, which is none any more."""
-        wanted = topology, batching or launch.steps(self.settings)
-        found = next((spare for spare in self.standby if (spare.topology, spare.batching) == wanted), None)
+        alike = (spare for spare in self.standby if (spare.topology, spare.batching) == (topology, batching))
+        found = next(alike, None)
         if found is not None:
             self.standby.remove(found)
         return found

@@ -426,13 +426,13 @@ class TorchDriver:
                 await self._current().ready()
             case messages.CopyAhead():
                 answer = await self._current().lag()
-            case messages.CutOver(epoch, deadline_s, batching):
-                answer = await self._current().cut(epoch, deadline_s)
-                self.fill(batching)
-            case messages.Refill(epoch, batching):
+            case messages.Refill(epoch, _, batching):
                 await self.free_for(self.active.topology)
                 self.fill(batching)
                 answer = Cut(epoch, self.commit(self.active, epoch), (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
+            case messages.CutOver(epoch, deadline_s, batching):
+                answer = await self._current().cut(epoch, deadline_s)
+                self.fill(batching)
             case messages.EndSwitch() if self.switch:
                 await self.switch.release()
             case messages.AbortSwitch(reason) if self.switch:
