@@ -15,7 +15,7 @@ from runtime.footprint import blocks
 from runtime.machine import SwitchSettings
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from runtime.torch_engine.models import EngineSettings
-from runtime.vllm_engine.launch import CPU_BYTES
+from runtime.vllm_engine.launch import CPU_BYTES, USUAL
 from runtime.vllm_engine.models import VllmSettings
 from service import engines
 from service.clients import ClientLimits
@@ -296,8 +296,8 @@ def defaults() -> dict[str, list[Any]]:
             names, settings = sections[section]
             found[f"{section}.{key}"] = [getattr(settings, names.get(key, key))]
     found["limits.max_sequences"], found["limits.max_step_tokens"] = (
-        [usual.max_running],
-        [usual.max_batch_tokens],
+        [usual.max_running, USUAL.max_sequences],
+        [usual.max_batch_tokens, USUAL.max_step_tokens],
     )
     clients = {field.name: field.default for field in fields(ClientLimits)}
     del clients["max_body_bytes"]  # follows the context
@@ -312,7 +312,8 @@ def written(key: str, default: Any) -> str:
         return ""  # by memory
     if isinstance(default, bool | str):
         return str(default).lower()
-    return f"{default / BYTES.get(key.rpartition('_')[2], 1):.3g}"
+    unit = BYTES.get(key.rpartition("_")[2])
+    return f"{default / unit:.3g}" if unit else f"{default:.6g}"
 
 
 def test_the_table_has_every_key_of_the_schema_and_no_other():
