@@ -48,7 +48,7 @@ def plan_for(deployment: Deployment, text: str) -> Plan:
 @rows(
     "text",
     [
-        "don't use int4", "not more than $9 an hour overnight", "at most 1 reconfiguration per day", "P99 TTFT < 4s off-peak",
+        "don't use int4", "not more than $9 an hour overnight", "at most 1 reconfiguration per day", "P99 TTFT < 5s off-peak",
         "99.9% availability", "error rate below 1%",
     ],
 )  # fmt: skip
@@ -94,7 +94,6 @@ def test_with_vllm_every_stage_has_one_tp_and_one_format(deployment: Deployment,
     plan = planned(on_vllm, text)
     assert len({stage.tp_size for stage in plan.target.stages}) == 1
     assert len({stage.precision.weights for stage in plan.target.stages}) == 1
-    assert plan.replicas == ()
 
 
 def test_relative_wishes_compare_with_what_runs(deployment: Deployment) -> None:
