@@ -333,6 +333,8 @@ def _margin(margin: docs.MarginDocument) -> str:
         if margin.margin == 0
         else "missed"
     )
+    if margin.is_knife_edge and margin.worst is not None:
+        verdict = f"on a knife's edge: {_amount(margin.worst, margin)} is within the error band"
     return f"{margin.goal}: {figures}, {verdict}"
 
 

@@ -134,6 +134,13 @@ def test_what_keeps_up_where_today_does_not_is_no_saving():
     assert ("on offer", "TP2 would keep up") in render.plan_rows(a_plan(offers=["TP2 would keep up"]))
 
 
+def test_a_prediction_that_holds_without_headroom_is_said_to_be_on_edge():
+    soft = {"goal": "p99 TTFT <= 2 s", "predicted": 1.9, "bound": 2.0, "unit": "s", "margin": -0.05, "worst": 2.1}
+    for is_edge, words in ((True, "on a knife's edge: 2.1 s is within the error band"), (False, "missed")):
+        rows = render.plan_rows(a_plan(margins=[{**soft, "is_knife_edge": is_edge}]))
+        assert ("goal", f"p99 TTFT <= 2 s: 1.9 s against 2 s, {words}") in rows
+
+
 def test_steps_that_are_filled_otherwise_are_a_change():
     stays = a_plan(now=None)
     stays = stays.model_copy(update={"now": stays.target, "now_batching": Batching(8, 256)})

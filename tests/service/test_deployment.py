@@ -270,6 +270,26 @@ def test_a_controller_that_may_apply_nothing_cannot_act(tmp_path, approval):
     assert read(tmp_path, f"{DEPLOYMENT}{approval}mode: recommend\n").mode == "recommend"
 
 
+@rows(
+    ("said", "limits", "wrong"),
+    [
+        ("max_utilisation: 0.7, headroom: 0, usual_tpot_s: 0.1", (0.7, 0, 0.1), ""),
+        ("usual_tpot_s: null", (0.85, 1.0, None), ""),
+        ("max_utilisation: 0", None, "limits.max_utilisation: 0 is less than or equal to the minimum of 0"),
+        ("max_utilisation: 1.2", None, "limits.max_utilisation: 1.2 is greater than the maximum of 1"),
+        ("headroom: -1", None, "limits.headroom: -1 is less than the minimum of 0"),
+        ("usual_tpot_s: 0", None, "limits.usual_tpot_s: 0 is less than or equal to the minimum of 0"),
+    ],
+)
+def test_the_headroom_of_plans_is_a_setting(tmp_path, said, limits, wrong):
+    text = DEPLOYMENT.replace("limits: {", f"limits: {{{said}, ")
+    if wrong:
+        assert wrong in refused(tmp_path, text)
+    else:
+        found = read(tmp_path, text).limits
+        assert (found.max_utilisation, found.headroom, found.usual_tpot_s) == limits
+
+
 def loaded(folder, load):
     """The load of a deployment whose model holds 16384 tokens."""
     return read(folder, DEPLOYMENT.replace(USUAL_LOAD, load)).model().workload_in("always")
