@@ -168,6 +168,13 @@ def offer_to_keep_up(today: Candidate, best: Candidate, missed: Sequence[Margin]
     return f"{topology_words(today.topology)} {misses_what}; {candidate_words(best)} would not"
 
 
+def after_an_outage(better: Candidate, change: SwitchPrediction, why: str) -> str:
+    """What would be better, at the price of an outage."""
+    return (
+        f"{candidate_words(better)} takes an outage of about {change.stop_s:.0f} s; without it the plan's target {why}"
+    )
+
+
 def slower(loser: Candidate, winner: Candidate) -> str:
     """Why a higher TTFT loses, whatever it is when the batch is not full."""
     if loser.prediction.ttft_s["p95"] <= winner.prediction.ttft_s["p95"]:

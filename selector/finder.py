@@ -34,23 +34,35 @@ class Finder:
         return replace(self, problem=replace(self.problem, cluster=cluster))
 
     def shortlist(self, goals: Sequence[Bound], objective: Bound | None = None) -> list[Topology]:
-        """Topologies that may hold the goals, the cheapest first, and those that are good at an objective.
+        """Topologies that may hold the goals, the cheapest first, and those that are good at an objective."""
+        found = {topology: self._cost_of(topology) for part in self._parts(goals, objective) for topology in part}
+        return sorted(found, key=lambda topology: (found[topology], str(topology)))
 
-        Of what cannot stand together (an engine with one TP degree, machines without a network) each part is searched.
+    def best_at(self, goals: Sequence[Bound], aim: Bound | None, most: int) -> list[Topology]:
+        """About so many topologies that may hold the goals and are good at an aim, of each part some."""
+        parts = self._parts(goals, aim)
+        each = max(2, most // max(1, len(parts)))
+        return [topology for part in parts for topology in (part[-each:] if self._timed(aim) else part[:each])]
+
+    def _parts(self, goals: Sequence[Bound], objective: Bound | None) -> list[list[Topology]]:
+        """For each part that cannot stand with the others (an engine with one TP degree, machines without a network).
+
+        The cheapest first. Where nothing can be reached from what runs, what fits beside it.
         """
         bounds = [*thresholds(goals, self.problem.workload), *self._limits]
-        timed = [
-            wanted for wanted in thresholds([objective] if objective else [], self.problem.workload) if wanted.stat
-        ]
-        wanted = next((threshold for threshold in timed if threshold.metric not in {"devices", "usd_per_hour"}), None)
-        found = dict[Topology, float]()
+        wanted = self._timed(objective)
+        found = list[list[Topology]]()
         for grid in self.grids(_wishes(goals)):
-            for pipeline in ladder(grid, bounds, wanted, self.cost):
-                if topology := self._placed(pipeline, grid):
-                    found[topology] = self._cost_of(topology)
-        if not found:
-            return self._where_it_fits(bounds, wanted, _wishes(goals))
-        return sorted(found, key=lambda topology: (found[topology], str(topology)))
+            placed = (self._placed(pipeline, grid) for pipeline in ladder(grid, bounds, wanted, self.cost))
+            found.append(list(dict.fromkeys(filter(None, placed))))
+        if not any(found):
+            found = [self._where_it_fits(bounds, wanted, _wishes(goals))]
+        return [part for part in found if part]
+
+    def _timed(self, objective: Bound | None) -> Threshold | None:
+        """An objective as a latency or a rate; None of what is counted."""
+        wanted = thresholds([objective] if objective else [], self.problem.workload)
+        return next((threshold for threshold in wanted if threshold.metric not in {"devices", "usd_per_hour"}), None)
 
     def none_below(self, goals: Sequence[Bound], cost: float) -> Proof | None:
         """That nothing holds the goals for less than a cost, as far as bounds know it."""

@@ -49,18 +49,34 @@ class Infeasibility:
         aim = _aim(bound)
         others = [other for other in bounds if other is not bound]
         for held in (others, [other for other in others if isinstance(other, Config)]):
-            topologies = self.finder.shortlist(held, aim)
-            shown = topologies[-_LOOKED:] if aim and aim.metric not in {"cost", "gpu_count"} else topologies[:_LOOKED]
-            found = [judged for topology in shown if (judged := self.trial.judge(topology))]
+            found = self.trial.judge_all(self.finder.best_at(held, aim, _LOOKED))
             self.trial.tune(found, held, aim)
 
     def _nearest(self, found: Sequence[Candidate]) -> Candidate:
         ranking = self.trial.ranking
-        return min(found, key=lambda each: (round(ranking.shortfall(each), 6), ranking.cost(each), str(each.topology)))
+        now = self.trial.problem.now
+
+        def order(each: Candidate) -> tuple[object, ...]:
+            is_other = each.topology != now
+            return (
+                round(ranking.shortfall(each), 6),
+                ranking.piles_up(each),
+                is_other,
+                ranking.cost(each),
+                str(each.topology),
+            )
+
+        return min(found, key=order)
 
     def _nothing_runs(self) -> tuple[str, ...]:
         """Why not one topology is left."""
         problem = self.finder.problem
+        rules = self.trial.ranking.demands.rules
+        if rules and not self.finder.precisions:
+            words = explain.listed([repr(rule.evidence) for rule in rules])
+            return (f"{words} leave no format for the one pipeline that serves everyone",)
+        if not problem.cluster.nodes:
+            return ("the goals leave no device",)
         reasons = why_no_stage(problem, self.finder.precisions)
         held = self.finder.holds
         if held is not None and held < problem.model.num_layers:
@@ -80,7 +96,8 @@ class Infeasibility:
     def _clashes(self) -> tuple[str, ...]:
         """Goals that nothing holds; if each is held by something, the pairs that exclude each other."""
         bounds = self.trial.ranking.demands.bounds
-        if alone := [bound for bound in bounds if not self._any_holds((bound,))]:
+        alone = [bound for bound in bounds if wants_use(bound)] or [b for b in bounds if not self._any_holds((b,))]
+        if alone:
             return tuple(map(self._unreachable, alone))
         pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not self._any_holds(pair)]
         usual = [pair for pair in pairs if UNSAID.intersection(bound.evidence for bound in pair)]
@@ -98,7 +115,8 @@ class Infeasibility:
         if isinstance(bound, Config):
             return self._never(bound)
         best = self._best(bound, self.trial.candidates)
-        return f"{explain.goal_words(bound)}: nothing holds it; the best is {self._read_words(bound, best)}"
+        nothing = "nothing on fewer devices that was simulated" if wants_use(bound) else "nothing that was simulated"
+        return f"{explain.goal_words(bound)}: {nothing} holds it; the best is {self._read_words(bound, best)}"
 
     def _never(self, bound: Config) -> str:
         reason = why_never(bound, self.finder.problem, self.finder.precisions)
@@ -141,7 +159,7 @@ class Infeasibility:
         demands = self.trial.ranking.demands
         timed = [bound for bound in demands.bounds if _hangs_on_the_load(bound)]
         counted = [bound for bound in demands.bounds if bound not in timed]
-        if not timed:
+        if not timed or any(map(wants_use, counted)):
             return 0.0, ()
         rate_rps = self.trial.problem.workload.rate_rps
         is_within = not self.trial.ranking.missed(counted, nearest)
@@ -156,8 +174,7 @@ class Infeasibility:
     def _within(self, counted: Sequence[Bound], timed: Sequence[Bound]) -> list[Candidate]:
         """What serves most of what costs no more than may be spent."""
         most = Objective("throughput_tok", "maximize", evidence="what may be spent buys")
-        for topology in self.finder.shortlist(counted, most)[-_LOOKED:]:
-            self.trial.judge(topology)
+        self.trial.judge_all(self.finder.best_at(counted, most, _LOOKED))
         held = [each for each in self.trial.candidates if not self.trial.ranking.missed(counted, each)]
         quickest = sorted(held, key=lambda each: -each.prediction.throughput_tok_s)[:_LOOKED]
         return sorted(quickest, key=lambda each: -self.trial.share(each, timed))[:1]

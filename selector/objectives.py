@@ -279,7 +279,7 @@ def _keep_up(problem: SearchInput) -> Objective:
 
 def wants_use(goal: Goal) -> bool:
     """Whether a goal asks for busy devices."""
-    return isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.op == ">="
+    return isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.op in {">=", "maximize"}
 
 
 def _bounds_use(goals: Sequence[Goal], problem: SearchInput) -> bool:

@@ -74,11 +74,12 @@ def outcome(
 
 
 def as_it_runs(problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
-    """What runs, whether or not it may go on; None where nothing does, or nobody can tell."""
+    """What runs, whether or not it may go on and holds its load; None where nothing does, or nobody can tell."""
     if problem.now is None:
         return None
+    alone = replace(problem, workload=replace(problem.workload, concurrency=1))
     try:
-        return candidate(problem.now, problem, profiles)
+        return candidate(problem.now, problem, profiles) or candidate(problem.now, alone, profiles)
     except (KeyError, ProfileError, TopologyError):
         return None
 

@@ -42,17 +42,29 @@ class Ranking:
         """
         pool = _fewest(candidates, lambda each: len(self.missed(self.demands.bounds, each)))
         pool = _fewest(pool, lambda each: len(self.missed(self.demands.wishes, each)))
-        pool = _fewest(pool, self._piles_up)
+        pool = _fewest(pool, self.piles_up)
         for goal in self.demands.optimised:
             pool = self._as_good(goal, pool)
         if self.demands.balance:
             pool = _fewest(pool, self.weighed_up)
         pool = _fewest(pool, self.cost)
         best = min(pool, key=self._order)
-        usual = [each for each in pool if each.topology == best.topology and self._is_usual(each)]
-        return usual[0] if usual else best
+        usual = next((each for each in pool if each.topology == best.topology and self._is_usual(each)), None)
+        return usual if usual and not self._is_worse(usual, best) else best
 
-    def _piles_up(self, each: Candidate) -> bool:
+    def read(self, each: Candidate) -> float:
+        """What it reads for the latencies that were said: the sum of the logarithms, smaller is better; 0 without any."""
+        latencies = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
+        return sum(math.log(max(1e-9, min(1e9, self.reading(goal, each)))) for goal in latencies)
+
+    def _is_worse(self, each: Candidate, other: Candidate) -> bool:
+        """Whether it reads worse for every latency that was said, by more than the error band."""
+        latencies = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
+        room = 1 + other.prediction.error_band * self.problem.limits.headroom
+        readings = [(self.reading(goal, each), self.reading(goal, other)) for goal in latencies]
+        return bool(readings) and all(mine > theirs * room for mine, theirs in readings)
+
+    def piles_up(self, each: Candidate) -> bool:
         """Whether it does not keep up with the load at all."""
         return not math.isfinite(each.prediction.ttft_s["mean"])
 
@@ -118,14 +130,13 @@ class Ranking:
 
     def _order(self, each: Candidate) -> tuple[float | str, ...]:
         """Of those that cost the same: what runs, what is optimised, the quickest, the least to move."""
-        latencies = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
-        read = sum(math.log(max(1e-9, min(1e9, self.reading(goal, each)))) for goal in latencies)
+        read = self.read(each)
         runs = each.topology == self.problem.now
         moved = sum(bytes_to_move(self.problem.now, each.topology, self.problem.model).values())
         return (
             0 if runs else 1,
             *(self._signed(goal, each) for goal in self.demands.optimised),
-            float(f"{read:.4g}") if latencies else min(1e9, float(f"{each.prediction.ttft_s['p95']:.4g}")),
+            float(f"{read:.4g}") if read else min(1e9, float(f"{each.prediction.ttft_s['p95']:.4g}")),
             -each.prediction.throughput_tok_s,
             moved,
             str(each.topology),

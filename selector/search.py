@@ -25,7 +25,7 @@ from selector.prediction import as_it_runs
 from selector.ranking import Ranking
 from selector.space import blocker, weights_of
 from selector.switching import bytes_to_move, switch, told
-from selector.trial import Trial
+from selector.trial import MOST, Trial
 
 LONGEST_PAYBACK_S = 3600.0
 """A switch that takes longer to pay for itself is not made: by then the load is another."""
@@ -155,15 +155,16 @@ def _explored(question: _Question, finder: Finder) -> list[Candidate]:
     demands = question.demands
     whole = (*demands.bounds, *demands.wishes)
     objective = demands.balance.better if demands.balance else next(iter(demands.optimised), None)
-    today = question.today
-
-    def holds(each: Candidate) -> bool:
-        return objective is None and not trial.ranking.missed(whole, each)
-
+    today = [question.today] if question.today else []
     for goals in (whole, demands.bounds) if demands.wishes else (whole,):
-        found = trial.judge_until(finder.shortlist(goals, objective), holds)
-        trial.tune([*([today] if today else []), *found], goals, objective)
-        if any(not trial.ranking.missed(goals, each) for each in trial.candidates):
+        topologies = finder.shortlist(goals, objective)
+        if objective is None:
+            trial.tune(today, goals)
+            trial.judge_until(topologies, goals)
+        else:
+            trial.tune([*today, *trial.judge_all(topologies[:MOST])], goals, objective)
+        if held := [each for each in trial.candidates if not trial.ranking.missed(goals, each)]:
+            trial.tune([trial.ranking.best(held)], goals)
             break
     return [each for each in trial.candidates if _may_run(each.topology, finder)]
 
@@ -313,7 +314,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
         margins=margins,
         rules=repeated.rules,
         left_out=repeated.left_out,
-        offers=_offers(question, best, found),
+        offers=(*_offers(question, best, found), *_after_an_outage(question, best, today)),
         considered=question.finder.size,
         bytes_to_move=bytes_to_move(problem.now, best.topology, problem.model, problem.capabilities),
         switch=change,
@@ -333,6 +334,19 @@ def _offers(question: _Question, best: Candidate, found: Candidate) -> tuple[str
     if ranking.cost(found) >= ranking.cost(best):
         return ()
     return (explain.offer(best, found, priced=not ranking.problem.unpriced),)
+
+
+def _after_an_outage(question: _Question, best: Candidate, today: Candidate | None) -> tuple[str, ...]:
+    """What would be better at what is to be optimised, if what runs ended first."""
+    if today is None or not question.demands.optimise or not question.may_stand_still:
+        return ()
+    ranking = question.trial.ranking
+    held = _held(question, _explored(question, replace(question.finder, ways=("restart",))))
+    better = ranking.best([best, *held])
+    change = _switch(question, today, better)
+    if better.topology == best.topology or change is None or change.strategy != "restart":
+        return ()
+    return (explain.after_an_outage(better, change, ranking.why_loses(best, better)),)
 
 
 def _certificate(question: _Question, best: Candidate) -> tuple[str, ...]:
@@ -367,9 +381,10 @@ def _worth_it(question: _Question, found: Candidate, today: Candidate | None) ->
 
 def _switch(question: _Question, today: Candidate | None, best: Candidate) -> SwitchPrediction | None:
     """Between places of the whole inventory, whatever goals leave of it."""
+    whole = replace(question.finder.problem, cluster=question.inventory)
+    today = today or as_it_runs(whole, question.finder.profiles)
     if today is None:
         return None
-    whole = replace(question.finder.problem, cluster=question.inventory)
     return switch(today, best, whole, crossing(today, best, whole, question.finder.profiles))
 
 

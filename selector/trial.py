@@ -1,5 +1,6 @@
 """Topologies and how full their steps are, each judged once by the simulation. Pure."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -58,14 +59,16 @@ class Trial:
         return self.seen[topology, steps]
 
     def _is_only_slower(self, topology: Topology) -> bool:
-        """Where a goal asks for busy devices: whether it is not what runs, and on no fewer devices."""
+        """Where a goal asks for busy devices: whether it is not what runs, and neither cheaper nor on fewer devices."""
         now = self.problem.now
         if now is None or topology == now or not any(map(wants_use, self.ranking.demands.bounds)):
             return False
-        return len(topology.devices) >= len(now.devices)
+        prices = {gpu.index: gpu.usd_per_hour for gpu in self.problem.cluster.gpus}
+        spent, runs = (math.fsum(prices.get(device, 0.0) for device in side.devices) for side in (topology, now))
+        return len(topology.devices) >= len(now.devices) and spent >= runs
 
-    def judge_until(self, topologies: Sequence[Topology], holds: Callable[[Candidate], bool]) -> list[Candidate]:
-        """Those of a list that rises in cost, up to the first cost at which one holds."""
+    def judge_until(self, topologies: Sequence[Topology], bounds: Sequence[Bound]) -> list[Candidate]:
+        """Those of a list that rises in cost, up to the first cost at which one holds the bounds as it is or tuned."""
         found = list[Candidate]()
         prices = {gpu.index: gpu.usd_per_hour for gpu in self.problem.cluster.gpus}
 
@@ -74,24 +77,30 @@ class Trial:
             return float(len(topology.devices)) if self.problem.unpriced else round(spent, 6)
 
         for _, alike in groupby(topologies[:MOST], key=cost):
-            found += [judged for topology in alike if (judged := self.judge(topology))]
-            if any(map(holds, found)):
+            level = self.judge_all(alike)
+            if all(self.ranking.missed(bounds, each) for each in level):
+                level += self.tune(level, bounds)
+            found += level
+            if not all(self.ranking.missed(bounds, each) for each in level):
                 break
         return found
+
+    def judge_all(self, topologies: Iterable[Topology]) -> list[Candidate]:
+        """What these do, as far as they hold the load's KV."""
+        return [judged for topology in topologies if (judged := self.judge(topology))]
 
     def tune(
         self, found: Iterable[Candidate], bounds: Sequence[Bound], objective: Bound | None = None
     ) -> list[Candidate]:
         """The nearest to some bounds, or the best at an objective, with steps that suit them better."""
-
-        if any(map(wants_use, bounds)):
+        if any(map(wants_use, [*bounds, *([objective] if objective else [])])):
             return []  # what is slow is busy
 
         def worth(each: Candidate) -> tuple[float, ...]:
-            aim = self.ranking.reading(objective, each) if objective else 0.0
+            aim = self.ranking.reading(objective, each) if objective else self.ranking.read(each)
             return (self.ranking.shortfall(each, bounds), -aim if objective and objective.op == "maximize" else aim)
 
-        near = [each for each in sorted(found, key=worth) if objective or 0 < worth(each)[0] <= _NEAR]
+        near = [each for each in sorted(found, key=worth) if objective or worth(each)[0] <= _NEAR]
         distinct = {each.topology: each for each in reversed(near)}
         return [self._tuned(each, worth) for each in list(distinct.values())[::-1][:TUNED]]
 

@@ -39,6 +39,8 @@ SHORT = 0.25
 """A median prompt or answer by the mean one, at the shortest: of the most uneven lognormal."""
 _TIGHTER = (1.0, 0.8, 0.65, 0.5, 0.35)
 """How much of a latency, and of the time between two requests, is left of what is asked on the rungs of a ladder."""
+_ALIKE = 3
+"""Pipelines of one cost that are built."""
 _LIKELY = 0.9
 """How far to go at most between two bounds where layers say that the next one is near either."""
 _CLOSE = 2e-2
@@ -223,16 +225,18 @@ class _BoundSearch:
         return self.most >= self.wanted
 
     def cheapest(self, cost: Metric, each: int) -> list[Pipeline]:
-        """Of the cheapest device counts on which all layers fit: in each depth the pipeline with most room to spare."""
+        """Of the ``each`` cheapest costs at which all layers fit, the pipelines with most room to spare."""
         if not self.feasible:
             return []
         most = np.maximum.reduceat(self.layers, self._depths, axis=0).reshape(len(self._depths), -1)
         costs = np.broadcast_to(device_costs(self.grid.pools, self.cells.shape)[cost].ravel(), most.shape)
         depths, cells = np.nonzero(most >= self.wanted)
         order = np.lexsort((-most[depths, cells], costs[depths, cells]))
-        levels = list(dict.fromkeys(costs[depths, cells][order].round(6).tolist()))[:each]
-        taken = [place for place in order.tolist() if round(float(costs[depths[place], cells[place]]), 6) in levels]
-        return [self.pipeline(int(depths[place]), int(cells[place])) for place in taken[: 2 * each]]
+        levels = dict[float, list[int]]()
+        for place in order.tolist():
+            levels.setdefault(round(float(costs[depths[place], cells[place]]), 6), []).append(place)
+        taken = [place for level in list(levels.values())[:each] for place in level[:_ALIKE]]
+        return [self.pipeline(int(depths[place]), int(cells[place])) for place in taken]
 
     @cached_property
     def _depths(self) -> list[int]:

@@ -107,7 +107,7 @@ class Course:
         here = self
         while ahead and (upto is None or len(found) < upto):
             first = ahead[0]
-            outlook = here._next(ahead, now, since)
+            outlook = _filled_before(here._next(ahead, now, since), found[-1:])
             ahead[:1] = [] if outlook.segment.ends == first.ends else [replace(first, begins=outlook.segment.ends)]
             found.append(outlook)
             now = outlook.plan.target if outlook.plan else now
@@ -194,6 +194,14 @@ class Course:
         """For how long both sides of a switch are occupied, at most."""
         change = self.planning.change(now, target, outlook.workload, self.engine)
         return max(change.prepare_s, change.prepare_most_s) if change else 0.0
+
+
+def _filled_before(outlook: PlannedSegment, before: Sequence[PlannedSegment]) -> PlannedSegment:
+    """With steps that are filled as the segment before has it: where no engine runs nobody else knows."""
+    filled = [each.plan.batching for each in before if each.plan]
+    if outlook.plan is None or not filled or filled[0] is None:
+        return outlook
+    return replace(outlook, answer=replace(outlook.plan, now_batching=filled[0]))
 
 
 def _is_wish(goal: Goal) -> bool:
