@@ -100,7 +100,7 @@ def ladder(
     what is built by these bounds alone.
     """
     grid = _rationed(grid, bounds)
-    eased = [bound.eased for bound in bounds]
+    eased = eased_of(bounds)
     if "e2e" in [bound.metric for bound in (*bounds, *([objective] if objective else []))]:
         grid = grid.taken(_halved(grid, eased).within_reach()).dealt()
     search = _BoundSearch.begin(grid, eased)
@@ -111,6 +111,12 @@ def ladder(
         found += rung.cheapest(cost, each)
     distinct = {(pipeline.stages, pipeline.batch): pipeline for pipeline in found}
     return sorted(distinct.values(), key=lambda pipeline: spent(pipeline, cost, grid))
+
+
+def eased_of(bounds: Sequence[Threshold]) -> list[Threshold]:
+    """What nothing misses that holds the bounds: a rate is sustained with more at once than latencies are read with."""
+    latencies = (_TIMED - {"rate"}) & {bound.metric for bound in bounds}
+    return [bound.eased for bound in bounds if bound.metric != "rate" or not latencies]
 
 
 def _tighter(search: "_BoundSearch", bounds: Sequence[Threshold]) -> Iterator["_BoundSearch"]:
@@ -133,7 +139,7 @@ def spent(pipeline: Pipeline, cost: Metric, grid: Grid) -> float:
 
 def provably_none(grids: Sequence[Grid], bounds: Sequence[Threshold], below: Threshold) -> Proof | None:
     """That nothing holds the bounds for less than a cost; None where that is not known by bounds alone."""
-    eased = [*(bound.eased for bound in bounds), below.tightened(_BEYOND)]
+    eased = [*eased_of(bounds), below.tightened(_BEYOND)]
     layers = max((most_held(grid, eased) for grid in grids), default=0)
     return Proof(below, layers) if all(layers < grid.setting.model.num_layers for grid in grids) else None
 

@@ -7,7 +7,7 @@ import pytest
 from intent.models import Config, Objective
 from runtime.capabilities import Capabilities
 from runtime.models import Cluster, ModelSpec, uniform
-from selector.models import Infeasible, Plan, SearchInput, Workload
+from selector.models import Infeasible, SearchInput, Workload
 from tests.selector.goals import plan_of
 
 TP4 = Config("tp", "==", 4, "run it so")
@@ -21,10 +21,14 @@ def crowd(mixed, llama) -> SearchInput:
     return SearchInput(Cluster(mixed.nodes[:1]), llama, Workload(1.0, 800, 250, 300), None)
 
 
-def test_where_nothing_fits_beside_what_runs_there_is_no_plan(choose, crowd):
-    assert isinstance(choose(crowd, TP4), Plan)
+def test_where_nothing_fits_beside_what_runs_it_is_drained_and_that_is_said(choose, crowd):
+    assert plan_of(choose(crowd, TP4)).switch is None
     running = replace(crowd, now=uniform(crowd.cluster, "A100", 2, 2, 80, "bf16"))
-    assert isinstance(choose(running, TP4), Infeasible)
+    plan = plan_of(choose(running, TP4))
+    assert plan.switch.strategy == "restart"
+    assert plan.switch.stop_s > 10
+    bounded = Objective("reconfig_pause", "<=", "50 ms", value=0.05, unit="s")
+    assert isinstance(choose(running, TP4, bounded), Infeasible)
 
 
 @pytest.mark.slow

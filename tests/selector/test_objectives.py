@@ -11,8 +11,8 @@ from runtime.notation import parse_topology
 from selector.explain import goal_words, left_out
 from selector.models import Candidate, Prediction, SearchInput, Workload
 from selector.objectives import (
+    USUAL,
     WORKLOAD_RATE,
-    holds,
     margin_of,
     places,
     precisions_for,
@@ -82,8 +82,8 @@ def test_config_goals_read_the_topology(candidate, key, reading):
         (Config("tp", "==", 2, "x"), []),
     ],
 )
-def test_the_search_takes_goals_in_its_own_units(problem, goal, expected):
-    found = thresholds([goal], problem)
+def test_the_search_takes_goals_in_its_own_units(goal, expected):
+    found = thresholds([goal], WORKLOAD)
     assert [(one.metric, one.stat) for one in found] == [(one.metric, one.stat) for one in expected]
     assert [one.value for one in found] == pytest.approx([one.value for one in expected])
 
@@ -109,16 +109,45 @@ def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed):
 )
 def test_the_margin_is_relative_to_the_bound_and_its_sign_says_whether_it_holds(candidate, op, value, held, margin):
     goal = Objective("ttft", op, "x", stat="mean", value=value, unit="s")
-    assert holds(goal, candidate, WORKLOAD) is held
-    assert margin_of(goal, candidate, WORKLOAD, "words").margin == pytest.approx(margin)
+    found = margin_of(goal, candidate, WORKLOAD, "words")
+    assert found.margin == pytest.approx(margin)
+    assert (found.margin >= 0) is held
+    assert not found.is_knife_edge
+
+
+@rows(
+    ("op", "value", "headroom", "worst", "held", "knife_edge"),
+    [
+        ("<=", 0.56, 1.0, 0.55, True, False),
+        ("<=", 0.52, 1.0, 0.55, False, True),
+        ("<=", 0.52, 0.25, 0.5125, True, False),
+        ("<=", 0.52, 0.0, 0.5, True, False),
+        ("<=", 0.45, 1.0, 0.55, False, False),
+        (">=", 0.44, 1.0, 0.45, True, False),
+        (">=", 0.48, 1.0, 0.45, False, True),
+    ],
+)
+def test_a_bound_holds_where_the_upper_end_of_the_band_is_within_it(
+    candidate, op, value, headroom, worst, held, knife_edge
+):
+    goal = Objective("ttft", op, "x", stat="mean", value=value, unit="s")
+    found = margin_of(goal, candidate, WORKLOAD, headroom=headroom)
+    assert (found.predicted, found.worst) == (0.5, pytest.approx(worst))
+    assert (found.margin >= 0, found.is_knife_edge) == (held, knife_edge)
+
+
+@rows("goal", [Objective("gpu_count", "<=", "x", value=4), Objective("cost", "<=", "x", value=3.6, unit="USD/h")])
+def test_what_is_counted_or_set_has_no_band(candidate, goal):
+    assert margin_of(goal, candidate, WORKLOAD, headroom=1.0).margin == 0
 
 
 def test_a_bound_that_is_used_up_is_held_to_the_last_digit(candidate):
     goal = Objective("quality_loss", "<=", "x", value=0.3, unit="ratio")
     used_up = replace(candidate, prediction=replace(PREDICTION, quality_loss=0.1 + 0.2))
     assert used_up.prediction.quality_loss > 0.3
-    assert holds(goal, used_up, WORKLOAD)
-    assert not holds(goal, replace(used_up, prediction=replace(PREDICTION, quality_loss=0.3001)), WORKLOAD)
+    assert margin_of(goal, used_up, WORKLOAD).margin == 0
+    more = replace(used_up, prediction=replace(PREDICTION, quality_loss=0.3001))
+    assert margin_of(goal, more, WORKLOAD).margin < 0
 
 
 @pytest.fixture
@@ -138,7 +167,9 @@ def test_goals_are_sorted_by_what_the_search_does_with_them(problem):
     demands = sort_goals([hard, soft, wish, shape, rule, priority, tenant, unknown, other], problem)
     assert demands.bounds[:2] == (hard, shape)
     assert demands.bounds[2].evidence == WORKLOAD_RATE
-    assert demands.wishes == (soft,)
+    assert demands.wishes[0] == soft
+    assert [goal.evidence for goal in demands.wishes[1:]] == [USUAL], "TTFT alone is bounded"
+    assert demands.said == (*demands.bounds, soft)
     assert demands.optimised[0] == replace(wish, metric="gpu_count", unit="gpus"), "nothing has a price"
     assert demands.rules == (rule,)
     assert [goal.metric for goal in demands.optimised][-1:] == ["ttft"]
@@ -164,6 +195,28 @@ def test_keeping_up_is_only_wished_when_no_latency_is_bound(problem):
     demands = sort_goals([Config("tp", "==", 2, "x")], problem)
     assert [goal.evidence for goal in demands.wishes] == [WORKLOAD_RATE]
     assert len(demands.bounds) == 1
+
+
+@rows(
+    ("goals", "limits", "bounds", "wishes"),
+    [
+        ([("ttft", "<=", 1.0)], Limits(), [("gpu_util", 0.85)], [("tpot", 0.2)]),
+        ([("ttft", "<=", 1.0)], Limits(usual_tpot_s=None, max_utilisation=0.7), [("gpu_util", 0.7)], []),
+        ([("ttft", "<=", 1.0), ("tpot", "<=", 0.1)], Limits(), [("gpu_util", 0.85)], []),
+        ([("tpot", "<=", 0.1)], Limits(usual_tpot_s=0.05), [("gpu_util", 0.85)], []),
+        ([("ttft", "<=", 1.0), ("gpu_util", "<=", 0.95)], Limits(), [], [("tpot", 0.2)]),
+        ([("gpu_util", ">=", 0.7)], Limits(), [], [("gpu_util", 0.85)]),
+        ([("gpu_util", ">=", 0.9)], Limits(), [], []),
+        ([("cost", "minimize", None)], Limits(), [("gpu_util", 0.85)], []),
+        ([("gpu_count", "<=", 4)], Limits(), [("gpu_util", 0.85)], []),
+    ],
+)
+def test_what_nobody_said_is_headroom_and_that_answers_are_read_as_they_come(problem, goals, limits, bounds, wishes):
+    said = [Objective(metric, op, "x", value=value) for metric, op, value in goals]
+    demands = sort_goals(said, replace(problem, limits=limits))
+    unsaid = [goal for goal in demands.bounds if goal not in said]
+    assert [(goal.metric, goal.value) for goal in unsaid] == bounds
+    assert [(goal.metric, goal.value) for goal in demands.wishes] == wishes
 
 
 AVAILABLE = ("bf16", "fp16", "fp8", "int8", "int4")

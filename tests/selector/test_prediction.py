@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.capabilities import Limits
-from runtime.footprint import blocks
+from runtime.capabilities import Batching, Capabilities, Limits
+from runtime.footprint import blocks, kv_bytes_per_token
 from runtime.models import LayerRange, Precision, Stage, Topology, uniform
-from selector.models import Candidate, Profile, SearchInput, Workload
+from selector.models import ALIKE, Candidate, Profile, SearchInput, Workload
 from selector.pipelines.operating import BLOCK_TOKENS
-from selector.prediction import candidate, confidence, server_of
+from selector.prediction import as_it_runs, candidate, confidence, frontier, server_of
 
 
 @pytest.fixture
@@ -42,19 +42,45 @@ def test_what_never_fits_is_no_candidate(problem, known):
     assert candidate(uniform(problem.cluster, "A100", 1, 1, 80, "bf16"), problem, known) is None
 
 
-def test_the_batch_ends_where_the_kv_of_so_many_no_longer_fits(problem, four, known):
-    found = candidate(four, problem, known)
-    largest = found.prediction.batch
-    held = blocks(four, problem.model, problem.cluster, BLOCK_TOKENS) // math.ceil(1000 / BLOCK_TOKENS)
-    assert largest <= held < 2 * largest
+def test_the_batch_ends_where_the_kv_of_so_many_no_longer_fits_and_where_the_steps_are_full(problem, four, known):
+    held = blocks(four, problem.model, problem.cluster, BLOCK_TOKENS) * BLOCK_TOKENS // 1000
+    assert candidate(four, problem, known).prediction.batch == held
+    assert of_batch(problem, four, 32, known).prediction.batch == 32
+    found = candidate(four, problem, known, Batching(16, 512))
+    assert (found.batching, found.prediction.batch) == (Batching(16, 512), 16)
+
+
+def test_an_engine_may_keep_less_kv_than_fits_and_a_load_that_it_does_not_hold_has_no_candidate(problem, four, known):
+    engine = Capabilities((4,), 1, ("bf16",), tp_per_stage=True, replicated_kv_heads=False, kv_tokens=40_000)
+    assert candidate(four, replace(problem, capabilities=engine), known).prediction.batch == 40
+    assert candidate(four, replace(problem, capabilities=replace(engine, kv_tokens=31_000)), known) is None
+    kept = replace(engine, kv_tokens=None, kv_bytes=5 * 10**9)
+    assert server_of(four, problem.model, problem.cluster, known, engine=kept).kv_tokens == pytest.approx(
+        5e9 / (kv_bytes_per_token(problem.model, "bf16") / 4), abs=BLOCK_TOKENS
+    )
+
+
+def test_what_runs_is_judged_with_its_own_steps(problem, four, known):
+    running = replace(problem, now=four, running=Batching(16, 512))
+    assert as_it_runs(running, known) == candidate(four, problem, known, Batching(16, 512))
+    assert candidate(four, running, known).batching == Batching(16, 512)
+    assert as_it_runs(problem, known) is None
+    assert as_it_runs(replace(running, now=four), {}) is None, "nothing is known of it"
+
+
+def test_a_question_has_one_answer_and_a_spread_that_is_said_changes_it(problem, four, known):
+    assert candidate(four, problem, known) == candidate(four, problem, known)
+    alike = replace(problem, workload=replace(problem.workload, inputs=ALIKE, outputs=ALIKE))
+    uneven, even = (candidate(four, one, known).prediction.ttft_s for one in (problem, alike))
+    assert uneven["p99"] > 1.3 * even["p99"]
 
 
 def test_the_slis_of_a_prediction_belong_together(problem, four, known):
-    found = of_batch(problem, four, 32, known).prediction
+    alike = replace(problem, workload=replace(problem.workload, inputs=ALIKE, outputs=ALIKE))
+    found = of_batch(alike, four, 32, known).prediction
     assert found.gpu_util == pytest.approx(0.5 * 200 / found.throughput_tok_s)
     assert found.usd_per_hour == pytest.approx(4 * 2.2)
-    for stat in ("mean", "p99"):
-        assert found.e2e_s[stat] == pytest.approx(found.ttft_s[stat] + 199 * found.tpot_s[stat])
+    assert found.e2e_s["mean"] == pytest.approx(found.ttft_s["mean"] + 199 * found.tpot_s["mean"])
     assert found.ttft_s["p50"] <= found.ttft_s["p90"] < found.ttft_s["p99"] < found.ttft_s["p99.9"]
 
 
@@ -76,3 +102,14 @@ def test_a_layer_in_another_format_counts_as_that(problem, four, known):
     assert half.throughput_tok_s == pytest.approx(
         2 / (1 / whole.throughput_tok_s + 1 / fully.throughput_tok_s), rel=0.01
     )
+
+
+def test_a_frontier_rises_from_next_to_nothing_up_to_what_is_sustained(problem, four, known):
+    found = frontier(four, problem, known)
+    assert list(found.rates_rps) == sorted(found.rates_rps)
+    assert 0 < found.rates_rps[0] < 0.1 * found.saturation_rps < 0.95 * found.saturation_rps < found.rates_rps[-1]
+    assert found.rates_rps[-1] < found.saturation_rps
+    for latencies in (found.ttft_s, found.tpot_s):
+        assert latencies[0] < latencies[len(latencies) // 2] < latencies[-1] < math.inf
+    small = uniform(problem.cluster, "A100", 1, 1, 80, "bf16")
+    assert frontier(small, problem, known).rates_rps == ()

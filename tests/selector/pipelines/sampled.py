@@ -1,5 +1,6 @@
 """Random deployments, each with a topology that may be built there and what the simulation says of it."""
 
+import math
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -9,9 +10,9 @@ from runtime.models import Cluster, Gpu, LayerRange, Link, Node, Precision, Stag
 from selector import profiles
 from selector.finder import Finder
 from selector.models import Candidate, Profile, SearchInput, Spread, Workload, shape
+from selector.performance.judge import sustained_rps
 from selector.pipelines.optimum import Threshold
 from selector.prediction import candidate, server_of, usual_batching
-from selector.performance.judge import sustained_rps
 
 GB = 10**9
 PROFILES: dict[str, Profile] = {kind: profiles.load(kind) for kind in ("A100", "L40S", "H100")}
@@ -28,6 +29,16 @@ class Sampled:
     finder: Finder
     topology: Topology
     found: Candidate
+
+    @property
+    def sustained_rps(self) -> float:
+        """With every place taken."""
+        return self.found.prediction.throughput_tok_s / self.finder.problem.workload.output_tokens
+
+    @property
+    def sustains(self) -> Objective:
+        """That as a goal."""
+        return Objective("throughput_req", ">=", "x", value=self.sustained_rps, unit="requests/s")
 
     def reading(self, metric: str, stat: str) -> float:
         """A latency of it."""
@@ -55,7 +66,7 @@ def sampled(seed: int) -> Sampled | None:
     limits = Limits(
         max_sequences=draw.choice([None, 16, 64, 256]), max_step_tokens=draw.choice([None, 512, 2048, 8192])
     )
-    spreads = [Spread(draw.choice([1.0, draw.uniform(1.1, 3.6)])) for _ in range(2)]
+    spreads = [Spread(draw.choice([1.0, draw.uniform(1.1, 3.87)])) for _ in range(2)]
     load = Workload(
         1.0,
         draw.choice([100, 800, 2500, 6000]),
@@ -71,7 +82,8 @@ def sampled(seed: int) -> Sampled | None:
     rate = most * draw.choice([0.02, 0.3, 0.6, 0.8, 0.95, 0.99])
     problem = replace(problem, workload=replace(load, rate_rps=rate))
     found = candidate(topology, problem, PROFILES)
-    return Sampled(Finder(problem, PROFILES, formats, None), topology, found) if found else None
+    steady = found and math.isfinite(found.prediction.ttft_s["mean"])
+    return Sampled(Finder(problem, PROFILES, formats, None), topology, found) if found and steady else None
 
 
 def _cluster(draw: Random) -> Cluster:
@@ -92,7 +104,7 @@ def _topology(draw: Random, cluster: Cluster, layers: int, heads: int, formats: 
     free = {node.name: [gpu.index for gpu in node.gpus] for node in cluster.nodes}
     taken = list[tuple[str, tuple[int, ...]]]()
     for _ in range(draw.choice([1, 1, 2, 2, 3, 4])):
-        node = draw.choice([node for node in cluster.nodes])
+        node = draw.choice(list(cluster.nodes))
         sizes = [tp for tp in (1, 2, 4, 8) if tp <= len(free[node.name]) and heads % tp == 0]
         if sizes:
             tp = draw.choice(sizes)

@@ -13,7 +13,7 @@ from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
 from selector.pipelines.grid import Grid
 from selector.pipelines.operating import OperatingLoad, Setting, StageKind, pools_of
-from selector.pipelines.optimum import LOOSE, Threshold, ladder, most_held, provably_none, reading, spent
+from selector.pipelines.optimum import LOOSE, Threshold, eased_of, ladder, most_held, provably_none, reading, spent
 from selector.pipelines.stages import running
 from tests.selector.pipelines.brute_force import BruteForce
 from tests.selector.pipelines.lowest import best, lowest
@@ -109,7 +109,7 @@ def check(one: Instance) -> bool:
     assert min(most_held(grid, one.bounds), grid.setting.model.num_layers) == brute.most_layers(one.bounds)
     if found:
         assert sum(layers for parts in found.stages for _, layers in parts) == grid.setting.model.num_layers
-    eased = [bound.eased for bound in one.bounds]
+    eased = eased_of(one.bounds)
     for cost in ("devices", "usd_per_hour"):
         least = brute.lowest(eased, Threshold(cost, 0.0))
         ordered = ladder(grid, one.bounds, None, cost)

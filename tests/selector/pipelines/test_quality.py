@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
 from selector.pipelines import grid as quality
+from selector.pipelines.grid import CapacityLine, Grid, Pipeline, Rations, grants, unmatched
 from selector.pipelines.operating import OperatingLoad, Setting, StageKind, pools_of
 from selector.pipelines.optimum import Threshold, ladder
-from selector.pipelines.grid import CapacityLine, Grid, Pipeline, Rations, grants, unmatched
 from tests.rows import rows
 from tests.selector.pipelines.brute_force import BruteForce
 from tests.selector.pipelines.lowest import best
