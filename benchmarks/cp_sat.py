@@ -1,6 +1,6 @@
 """OR-tools CP-SAT on the model of the search: the pipeline whose slowest stage is busy for least, over operating points.
 
-Times are whole nanoseconds there. ``pipelines.optimum`` answers the same as ``solve(grid, (), [Threshold("rate", 0.0)])``.
+Times are whole nanoseconds there. ``benchmarks.search.quickest`` answers the same by ``pipelines.optimum``.
 """
 
 import importlib

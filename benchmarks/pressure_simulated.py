@@ -28,7 +28,7 @@ from intent.models import Objective
 from runtime.capabilities import Limits
 from runtime.footprint import blocks_beside
 from runtime.models import Cluster, LayerRange, ModelSpec, Stage, Topology
-from selector.models import Candidate, Plan, PlanRef, SearchInput, Workload, shape
+from selector.models import ALIKE, Candidate, Plan, PlanRef, SearchInput, Workload, shape
 from selector.performance.simulator import RequestArrival, ServerModel
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import server_of
@@ -144,7 +144,7 @@ def choice(pattern: Pattern, spec: ModelSpec, case: Simulation) -> Candidate:
     Raises:
         UsageError: there is none.
     """
-    workload = Workload(0.1, pattern.input_tokens, pattern.output_tokens, 1)
+    workload = Workload(0.1, pattern.input_tokens, pattern.output_tokens, 1, ALIKE, ALIKE)
     problem = SearchInput(cluster_of(*case.devices), spec, workload, None, LIMITS, ENGINE)
     plan = select((FASTEST,), problem, PROFILES, PlanRef("benchmark", "benchmark", 1, "always"))
     if not isinstance(plan, Plan):

@@ -258,7 +258,7 @@ class Times:
         rows = list(kinds)
         return Times(self.layer_s[rows], self.inner_s[rows], self.last_s[rows])
 
-    def scaled(self, factor: float) -> "Times":
+    def scaled(self, factor: Values | float) -> "Times":
         """All of it times a factor."""
         return Times(self.layer_s * factor, self.inner_s * factor, self.last_s * factor)
 
@@ -303,22 +303,32 @@ def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tu
     Raises:
         ProfileError: a format or group size without figures.
     """
+    load = setting.load
     costs = _Costs.of(kinds, setting)
-    plain = costs.times(_step(points, setting.load, 0.0, 0.0))
-    added = plain.plus(plain, -1.0)
-    prompt = setting.load.computed_tokens
-    for weight, part, done in _chunks(points, prompt):
-        carrying = costs.times(_step(points, setting.load, part, done))
-        added = added.plus(carrying.plus(plain, -1.0), weight)
-    chunks = points.chunks(prompt)
+    plain = costs.times(_step(points, load, 0.0, 0.0))
+    prompt = float(load.computed_tokens)
+    alone = _added(costs, points, load, prompt)
+    together = np.clip(points.sequences / load.decoded, 1.0, np.maximum(1.0, points.room / prompt))
+    shared = _added(costs, points, load, prompt * together).scaled(1 / together) if (together > 1).any() else alone
+    chunks = points.chunks(load.computed_tokens)
     passes = points.stages + chunks - 1
-    met = np.minimum(1.0, points.batch) * points.stages / 2
-    busy = plain.plus(plain, setting.load.decoded * points.stages / points.batch - 1).plus(added)
-    first = plain.plus(plain, passes + met - 1).plus(added, passes / chunks)
+    met = np.minimum(points.stages, points.batch) / 2
+    busy = plain.plus(plain, load.decoded * points.stages / points.batch - 1).plus(shared)
+    first = plain.plus(plain, passes + met - 1).plus(alone, passes / chunks)
     return busy.scaled(1 / SERVING_SHARE), first.scaled(1 / SERVING_SHARE)
 
 
-def _chunks(points: Points, input_tokens: int) -> Iterator[tuple[Values, Values, Values]]:
+def _added(costs: "_Costs", points: Points, load: OperatingLoad, tokens: Values | float) -> Times:
+    """What so many tokens of prompts add to the steps that carry them."""
+    plain = costs.times(_step(points, load, 0.0, 0.0))
+    added = plain.plus(plain, -1.0)
+    for weight, part, done in _chunks(points, tokens):
+        carrying = costs.times(_step(points, load, part, done))
+        added = added.plus(carrying.plus(plain, -1.0), weight)
+    return added
+
+
+def _chunks(points: Points, input_tokens: Values | float) -> Iterator[tuple[Values, Values, Values]]:
     """The chunks of a prompt: how many like this, tokens, and tokens before.
 
     Those of a long prompt go by equal parts.

@@ -81,17 +81,21 @@ class BruteForce:
             return None
         costs = stage_costs(topology, model, self.setting.cluster, self.setting.profiles)
         count, sequences = len(stages), max(1.0, batch / len(stages))
-        chunks = list(_chunks(load.computed_tokens, self._step_tokens - sequences))
+        room = self._step_tokens - sequences
+        together = min(max(1.0, sequences / load.decoded), max(1.0, room / load.computed_tokens))
+        chunks, shared = (list(_chunks(load.computed_tokens * number, room)) for number in (1, together))
         plain = [cost.seconds(self._step(sequences, 0, 0)) for cost in costs]
-        added = [
-            sum(cost.seconds(self._step(sequences, *chunk)) - alone for chunk in chunks)
-            for cost, alone in zip(costs, plain, strict=True)
-        ]
         passes = count + len(chunks) - 1
-        busy_s = max(more + step * load.decoded * count / batch for more, step in zip(added, plain, strict=True))
+
+        def added(place: int, parts: Sequence[tuple[float, float]]) -> float:
+            return sum(costs[place].seconds(self._step(sequences, *part)) - plain[place] for part in parts)
+
+        busy_s = max(
+            added(place, shared) / together + plain[place] * load.decoded * count / batch for place in range(count)
+        )
         first_s = max(
-            more * passes / len(chunks) + step * (passes + min(1, batch) * count / 2)
-            for more, step in zip(added, plain, strict=True)
+            added(place, chunks) * passes / len(chunks) + plain[place] * (passes + min(count, batch) / 2)
+            for place in range(count)
         )
         return Option(stages, batch, busy_s / SERVING_SHARE, first_s / SERVING_SHARE)
 

@@ -55,7 +55,7 @@ class Sampled:
 
 
 def sampled(seed: int) -> Sampled | None:
-    """One of them; None where what was drawn does not fit, or serves nothing."""
+    """One of them; None where what was drawn does not fit, is longer than the context, or serves nothing."""
     draw = Random(seed)
     cluster = _cluster(draw)
     model = shape(draw.choice(MODELS))
@@ -76,6 +76,9 @@ def sampled(seed: int) -> Sampled | None:
         burstiness=draw.choice([1.0, 1.0, 0.5, 2.0]),
         prefix_hit=draw.choice([0.0, 0.0, 0.3, 0.7]),
     )
+    longest = load.input_tokens * spreads[0].p95_by_mean + load.output_tokens * spreads[1].p95_by_mean
+    if longest > model.max_position_embeddings:
+        return None
     problem = SearchInput(cluster, model, load, None, limits)
     server = server_of(topology, model, cluster, PROFILES, usual_batching(topology, problem))
     most = sustained_rps(server, load, model.max_position_embeddings)
