@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, vllm_start
@@ -33,11 +33,7 @@ def bytes_to_move(
     """
     kv_per_token = round(kv_bytes(now, target, model, {})) if now else 0
     held = None if engine and not engine.shares_weights else now
-    return {"weights": _weights(held, target, model), "kv_per_token": kv_per_token}
-
-
-def _weights(now: Topology | None, target: Topology, model: ModelSpec) -> int:
-    return round(sum(_lacking(now, target, model).values()))
+    return {"weights": round(sum(_lacking(held, target, model).values())), "kv_per_token": kv_per_token}
 
 
 @lru_cache(maxsize=8)
@@ -128,8 +124,8 @@ def switch(
     here = replace(problem, now=today.topology)
     how = way(target.topology, here, is_another=stays) or "restart"
     passes_s = today.prediction.tpot_s["mean"], target.prediction.tpot_s["mean"]
-    load = _loading(target.topology, here)
-    band = together(_start(target.topology, here), load.band)
+    start, load, unmeasured = _bringing_up(target.topology, here)
+    band = together(start, load)
     inside_s = most_s = 0.0
     if how == "restart":
         anew_s = over.anew_s if over else 0.0
@@ -138,11 +134,10 @@ def switch(
         band = (0.0, 0.0)
     elif how == "stream":
         inside_s = _over_links(streamed(target.topology, here).load_bytes, problem.cluster)
-        band = _start(target.topology, here)
+        band = start
     elif over is not None:
-        sync_s = over.sync_s if math.isfinite(over.sync_s) else 0.0
         inside_s = over.cut_s
-        band = together(band, (sync_s, sync_s))
+        band = together(band, (over.sync_s, over.sync_s)) if math.isfinite(over.sync_s) else band
     prepare_s = _middle(band)
     return SwitchPrediction(
         how,
@@ -151,10 +146,11 @@ def switch(
         min(passes_s) + inside_s,
         _payback_s(today, target, _prices(problem.cluster), prepare_s),
         None if how == "restart" else over,
-        *band,
+        prepare_least_s=band[0],
+        prepare_most_s=band[1],
         stop_most_s=most_s,
-        loading_s=_middle(load.band),
-        unmeasured=load.unmeasured,
+        loading_s=_middle(load),
+        unmeasured=unmeasured,
     )
 
 
@@ -182,64 +178,42 @@ def _middle(band: Band) -> float:
     return math.sqrt(band[0] * band[1])
 
 
-def _start(target: Topology, problem: SearchInput) -> Band:
-    """Of the engine that the file names; of a usual one, on GPUs, where it names none."""
-    engine = problem.capabilities
-    if engine is None:
-        return BUILT_IN_START if _is_cpu(problem.cluster) else vllm_start()
-    return STANDBY if target in engine.standby else engine.start_s
+def _bringing_up(target: Topology, problem: SearchInput) -> tuple[Band, Band, tuple[str, ...]]:
+    """To start the engine, to load its weights, and the nodes whose storage nobody measured.
 
-
-@dataclass(frozen=True, slots=True)
-class _Loading:
-    """Weights on their way to devices."""
-
-    band: Band
-    unmeasured: tuple[str, ...] = ()
-
-
-def _loading(target: Topology, problem: SearchInput) -> _Loading:
-    """From the storage of each node, which its devices share, and over the link of each device.
-
-    What a host holds already is not read again, where the engine keeps to that.
+    Weights come from the storage of each node, which its devices share, and over the link of each device. What a host holds
+    already is not read again, where the engine keeps to that. Where the file names no engine it is a usual one, on GPUs.
     """
     engine = problem.capabilities
+    is_cpu = all(kind.lower() == "cpu" for kind in problem.cluster.kinds)
+    start = engine.start_s if engine else BUILT_IN_START if is_cpu else vllm_start()
     if engine and target in engine.standby:
-        return _Loading((0.0, 0.0))
-    shares = engine.shares_weights if engine else _is_cpu(problem.cluster)
-    now = problem.now if shares else None
+        return STANDBY, (0.0, 0.0), ()
+    now = problem.now if (engine.shares_weights if engine else is_cpu) else None
     link_s = _over_links(_lacking(now, target, problem.model), problem.cluster)
-    narrow, wide = _file_widths(problem)
-    least_s = most_s = 0.0
+    own = BYTES_PER_VALUE[problem.precision or (_weights_of(problem.now, 0) if problem.now else "bf16")]
+    band = (0.0, 0.0)
     unmeasured = list[str]()
     for node in problem.cluster.nodes:
         devices = {gpu.index for gpu in node.gpus}
-        pieces = _pieces(target, devices, problem.model) - (_pieces(now, devices, problem.model) if now else set())
+        pieces = _pieces(target, devices, problem.model) - _pieces(now, devices, problem.model)
         values = len(pieces) * problem.model.layer_parameters / problem.model.num_kv_heads
         slow, fast = (node.storage_bytes_s,) * 2 if node.storage_bytes_s else STORAGE_BYTES_S
-        least_s = max(least_s, values * narrow / fast)
-        most_s = max(most_s, values * wide / slow)
-        if pieces and node.storage_bytes_s is None:
-            unmeasured.append(node.name)
-    return _Loading((max(least_s, link_s), most_s + link_s), tuple(unmeasured))
+        least_s = values * min(own, FILE_WIDTH) / fast
+        band = max(band[0], least_s), max(band[1], values * max(own, FILE_WIDTH) / slow)
+        unmeasured += [node.name] if pieces and not node.storage_bytes_s else []
+    return start, (max(band[0], link_s), band[1] + link_s), tuple(unmeasured)
 
 
-def _pieces(topology: Topology, devices: Collection[int], model: ModelSpec) -> set[tuple[Piece, str]]:
+def _pieces(topology: Topology | None, devices: Collection[int], model: ModelSpec) -> set[tuple[Piece, str]]:
     """The weights, counted by KV heads, that some devices hold, each in its format."""
-    held = owned(topology, model)
-    formats = [_weights_of(topology, layer) for layer in range(model.num_layers)]
-    return {(piece, formats[piece.layer]) for device in held.keys() & devices for piece in held[device]}
-
-
-def _file_widths(problem: SearchInput) -> tuple[float, float]:
-    """Bytes per value of the checkpoint: of the format that the deployment names, or of one it is made from."""
-    name = problem.precision or (_weights_of(problem.now, 0) if problem.now else "bf16")
-    own = BYTES_PER_VALUE[name]
-    return min(own, FILE_WIDTH), max(own, FILE_WIDTH)
-
-
-def _is_cpu(cluster: Cluster) -> bool:
-    return all(kind.lower() == "cpu" for kind in cluster.kinds)
+    held = owned(topology, model) if topology else {}
+    return {
+        (piece, _weights_of(topology, piece.layer))
+        for device in held.keys() & devices
+        for piece in held[device]
+        if topology
+    }
 
 
 def _over_links(sizes: Mapping[int, float], cluster: Cluster) -> float:

@@ -1,6 +1,6 @@
 """The way through the time ahead: where a switch is worth what it takes, and where what runs stays. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -12,7 +12,7 @@ from runtime.models import Topology
 from selector.explain import topology_words
 from selector.models import Infeasible, Plan, SwitchPrediction, Workload
 from service.documents.plans import leads_to
-from service.promises.agenda import DAY, HOUR, MINUTE, Segment
+from service.promises.agenda import DAY, MINUTE, Segment
 from service.promises.decide import Ahead, Rules
 
 
@@ -89,10 +89,6 @@ class Course:
     planning: Planning
     engine: Capabilities | None
     rules: Rules
-    prices: Mapping[int, float]
-    """Of each device by the hour; all alike where some have none."""
-    unit: str
-    """Of what devices cost in an hour."""
 
     def through(
         self, segments: Sequence[Segment], now: Topology | None, upto: int | None, since: datetime | None
@@ -137,10 +133,10 @@ class Course:
         if since is not None and segment.begins < since + stay:
             part = replace(segment, ends=min(segment.ends, since + stay))
             return replace(stays, segment=part, kept=f"stays for {_minutes(stay)} (promises.stay_s)")
-        why = self._against(wished, ahead, now)
+        why = self._against(wished, stays, ahead)
         for span in (near, ahead) if why else ():
             other = self._lasting(span, now)
-            if other is not None and other.changes and not self._against(other, ahead, now):
+            if other is not None and other.changes and not self._against(other, stays, ahead):
                 return other
         return replace(stays, kept=why) if why else wished
 
@@ -160,40 +156,31 @@ class Course:
         first = served[0] if all(served) else None
         return first and self.planning.moved(first, now, self.engine)
 
-    def _against(self, outlook: PlannedSegment, ahead: Sequence[Segment], now: Topology) -> str:
-        """Why a switch that no hard goal needs is not worth what it takes, the way back counted; empty: it is."""
-        assert outlook.plan is not None, "it leads somewhere"
+    def _against(self, outlook: PlannedSegment, stays: PlannedSegment, ahead: Sequence[Segment]) -> str:
+        """Why a switch that no hard goal needs is not worth what it takes, the way back counted; empty: it is.
+
+        Both sides are occupied while it is prepared, and again on the way back.
+        """
+        assert outlook.plan, "it leads somewhere"
+        assert stays.plan, "something runs"
         target = outlook.plan.target
+        now = stays.plan.target
         held = [*takewhile(lambda segment: self._on(segment, target), ahead)]
         goes_back = len(held) < len(ahead)
         lasts = held[-1].ends - ahead[0].begins if held else timedelta()
-        lasts = lasts if goes_back else max(lasts, DAY)
-        if lasts < timedelta(seconds=self.rules.stay_s):
-            return f"a switch to {topology_words(target)} for {_minutes(lasts)} is for less than promises.stay_s"
-        costs, instead = (self._price(topology.devices) for topology in (now, target))
-        if instead >= costs:
+        what = f"a switch to {topology_words(target)} for {_minutes(lasts)}"
+        if goes_back and lasts < timedelta(seconds=self.rules.stay_s):
+            return f"{what} is for less than promises.stay_s"
+        sides = (stays.plan.prediction, outlook.plan.prediction)
+        costs, instead = (side.usd_per_hour or side.devices for side in sides)
+        ways = (self.planning.change(*way, outlook.workload, self.engine) for way in ((now, target), (target, now)))
+        there_s, back_s = (max(change.prepare_s, change.prepare_most_s) if change else 0.0 for change in ways)
+        occupied = instead * there_s + goes_back * costs * self.rules.margin * back_s
+        saved = (costs - instead) * max(lasts, DAY * (not goes_back)).total_seconds() - occupied
+        if instead >= costs or saved > goes_back * self.rules.least_gain * costs * DAY.total_seconds():
             return ""
-        there, back = (self._taken_s(*way, outlook) for way in ((now, target), (target, now)))
-        saved = (costs - instead) * lasts.total_seconds()
-        saved -= there * self._price({*target.devices} - {*now.devices})
-        saved -= goes_back * self.rules.margin * back * self._price({*now.devices} - {*target.devices})
-        least = self.rules.least_gain * costs * DAY.total_seconds() if goes_back else 0.0
-        if saved > least:
-            return ""
-        hour_s = HOUR.total_seconds()
-        what = f"a switch to {topology_words(target)} and back would"
-        if saved <= 0:
-            return f"{what} cost {-saved / hour_s:.3g} {self.unit} more than staying does in {_minutes(lasts)}"
-        least_words = f"{least / hour_s:.3g} {self.unit} (promises.least_gain of a day)"
-        return f"{what} save {saved / hour_s:.3g} {self.unit} in {_minutes(lasts)}, less than {least_words}"
-
-    def _price(self, devices: Sequence[int] | set[int]) -> float:
-        return sum(self.prices[device] for device in devices)
-
-    def _taken_s(self, now: Topology, target: Topology, outlook: PlannedSegment) -> float:
-        """For how long both sides of a switch are occupied, at most."""
-        change = self.planning.change(now, target, outlook.workload, self.engine)
-        return max(change.prepare_s, change.prepare_most_s) if change else 0.0
+        share = saved / costs / DAY.total_seconds()
+        return f"{what} and back saves {share:.1%} of what a day costs, less than promises.least_gain"
 
 
 def _filled_before(outlook: PlannedSegment, before: Sequence[PlannedSegment]) -> PlannedSegment:

@@ -134,11 +134,7 @@ class Planner:
 
         One from which a switch would come too early is divided.
         """
-        cluster = self._model.cluster
-        unpriced = any(not gpu.usd_per_hour for gpu in cluster.gpus)
-        prices = {gpu.index: 1.0 if unpriced else gpu.usd_per_hour for gpu in cluster.gpus}
-        unit = "device hours" if unpriced else "USD"
-        course = Course(self, engine, self._deployment.rules, prices, unit)
+        course = Course(self, engine, self._deployment.rules)
         found = course.through(segments, now, upto, since)
         for number, (before, outlook) in enumerate(pairwise(found), start=1):
             if outlook.changes and self._is_early(before.segment, outlook, engine):

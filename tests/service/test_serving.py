@@ -81,7 +81,7 @@ def test_what_the_store_did_not_take_down_is_written_once_it_does(http, service,
 
 NARROW = (
     DEPLOYMENT.replace("memory_gb: 1}", "memory_gb: 0.0105}")
-    .replace("output_tokens: 900, concurrency: 8", "output_tokens: 100, concurrency: 1")
+    .replace("{mean: 900, p95: 900}, concurrency: 8", "{mean: 100, p95: 100}, concurrency: 1")
     .replace("start: pp2", "start: 1x1")
 )
 """Two copies of the weights do not fit on a device, and the scripted engine moves no layer alone."""
