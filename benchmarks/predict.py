@@ -21,7 +21,7 @@ from benchmarks.provenance import provenance
 from benchmarks.published import Row, rows
 from intentctl.predict import case, predict
 from selector.models import ALIKE, Workload, shape
-from selector.performance.work import LONGEST
+from selector.performance.load import LONGEST
 
 Document = dict[str, Any]
 

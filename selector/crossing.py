@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from runtime.footprint import kv_bytes_per_token
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput
+from selector.performance.load import times
 from selector.performance.perf import Step
-from selector.performance.work import times
 from selector.pipelines.operating import OperatingLoad
 from selector.prediction import server_of
 from selector.switching import kv_bytes, way

@@ -1,11 +1,12 @@
-"""A load in closed form, and traces. Pure."""
+"""What steps and static batches take on the stages of a server. Pure."""
 
 import math
 
 from selector.performance.perf import Step
 from selector.performance.simulator import ServerModel
-from selector.performance.work import times
 
+LONGEST = 2**20
+"""Tokens in or out of the longest request that is taken seriously."""
 SERVING_SHARE = 0.93
 """What continuous batching keeps of the step rate beside a static batch; fitted to saturated 7B and 8B rows of TensorRT-LLM."""
 
@@ -30,3 +31,8 @@ def period_s(server: ServerModel, sequences: float, part: Step) -> float:
     """
     stages = times(server, part)
     return max(sum(stages), min(len(server.stages), sequences) * max(stages))
+
+
+def times(server: ServerModel, step: Step) -> list[float]:
+    """Seconds of a step on each stage."""
+    return [stage.seconds(step) / server.share for stage in server.stages]

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from selector.models import Spread, Workload, WorkloadError
+from selector.performance.load import LONGEST
 from selector.performance.simulator import RequestArrival
-from selector.performance.work import LONGEST
 
 EXAMPLES = 3
 """Bad rows that are named."""
