@@ -17,7 +17,7 @@ STEP_TOKENS = (256, 512, 1024, 2048, 4096, 8192)
 """Tokens in a step that are tried, as far as the engine may be set to them."""
 SEQUENCES = (8, 16, 32, 64, 128, 256, 512)
 """Sequences at once that are tried."""
-MOST = 24
+MOST = 32
 """Topologies of one shortlist that are simulated."""
 TUNED = 2
 """Of them, those whose steps are tuned."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from intent.models import Stat
-from selector.pipelines.balance import Counts, Holds, fullest, most_layers
+from selector.pipelines.balance import MOST_STAGES, Counts, Holds, fullest, most_layers
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import Pool
 from selector.pipelines.stages import (
@@ -41,6 +41,8 @@ _TIGHTER = (1.0, 0.8, 0.65, 0.5, 0.35)
 """How much of a latency, and of the time between two requests, is left of what is asked on the rungs of a ladder."""
 _ALIKE = 3
 """Pipelines of one cost that are built."""
+_BEST = 3
+"""Pipelines of stages that are alike, of those that are good at an objective."""
 _LIKELY = 0.9
 """How far to go at most between two bounds where layers say that the next one is near either."""
 _CLOSE = 2e-2
@@ -104,9 +106,12 @@ def ladder(
     if "e2e" in [bound.metric for bound in (*bounds, *([objective] if objective else []))]:
         grid = grid.taken(_halved(grid, eased).within_reach()).dealt()
     search = _BoundSearch.begin(grid, eased)
-    found = search.cheapest(cost, each)
     if not search.feasible:
         return []
+    if len(grid.stage_slots) == 1:  # each depth is one choice, and there are few
+        found = search.cheapest(cost, MOST_STAGES)
+        return sorted(found, key=lambda pipeline: aimed(pipeline, objective, grid))[:_BEST] if objective else found
+    found = search.cheapest(cost, each)
     for rung in search.rungs(objective) if objective else _tighter(search, bounds):
         found += rung.cheapest(cost, each)
     distinct = {(pipeline.stages, pipeline.batch): pipeline for pipeline in found}
@@ -122,13 +127,18 @@ def eased_of(bounds: Sequence[Threshold]) -> list[Threshold]:
 def _tighter(search: "_BoundSearch", bounds: Sequence[Threshold]) -> Iterator["_BoundSearch"]:
     """Under bounds that are tighter and tighter, as far as something holds them."""
     timed = [bound for bound in bounds if bound.metric in _TIMED]
-    alike = len(search.grid.stage_slots) == 1  # then there is little to choose
-    for factor in _TIGHTER[:: 2 if alike else 1] if timed else ():
+    for factor in _TIGHTER if timed else ():
         for bound in timed:
             search = search.further(bound.tightened(factor))
         if not search.feasible:
             return
         yield search
+
+
+def aimed(pipeline: Pipeline, objective: Threshold, grid: Grid) -> float:
+    """What an objective reads, smaller is better."""
+    read = reading(pipeline, objective, grid)
+    return -read if objective.metric == "rate" else read
 
 
 def spent(pipeline: Pipeline, cost: Metric, grid: Grid) -> float:
@@ -254,8 +264,7 @@ class _BoundSearch:
         """From the loosest bound on an objective that is worth one to the tightest that holds all layers."""
         best, bound = self.with_lowest(objective)
         yield best
-        alike = len(self.grid.stage_slots) == 1
-        for factor in _TIGHTER[:: -2 if alike else -1]:
+        for factor in _TIGHTER[::-1]:
             yield self.further(bound.tightened(1.05 / factor))
 
     def with_lowest(self, objective: Threshold) -> tuple["_BoundSearch", Threshold]:
