@@ -64,13 +64,14 @@ def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed):
     [
         (Threshold("devices", 4.0), "on fewer than 4 devices"),
         (Threshold("usd_per_hour", 8.8), "for less than 8.8 USD/h"),
-        (Threshold("rate", 3.25), "at more than 3.25 requests/s"),
-        (Threshold("ttft", 0.4, "p99"), "with a p99 TTFT under 400 ms in a full batch"),
     ],
 )
 def test_a_certificate_says_what_is_out_of_reach(bound, words):
-    assert explain.proof(Proof(bound, 77), 80) == f"{words} the goals leave room for at most 77 of 80 layers"
-    assert explain.proof(Proof(bound, 0), 80) == f"{words} the goals leave room for no layer"
+    assert (
+        explain.proof(Proof(bound, 77), 80)
+        == f"{words} nothing can hold these goals: they leave room for at most 77 of 80 layers"
+    )
+    assert explain.proof(Proof(bound, 0), 80) == f"{words} nothing can hold these goals: they leave room for no layer"
 
 
 @rows(

@@ -7,7 +7,8 @@ import pytest
 from intent.models import Goal, Objective
 from runtime.models import uniform
 from selector.models import Infeasible, Plan, SearchInput, Workload
-from selector.planning import planned, planned_within
+from selector.planning import planned_within
+from selector.search import select
 from tests.selector.goals import CHEAPEST, config, infeasible, plan_of, ttft
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ def pause(value_s: float, *, soft: bool = False) -> Objective:
 @pytest.fixture(scope="module")
 def pause_s(known, ticket, small):
     """How long the switch to TP2 would pause streams."""
-    plan = plan_of(planned([TP2], small, known, ticket))
+    plan = plan_of(select([TP2], small, known, ticket))
     assert plan.target != plan.now
     return plan.switch.pause_s
 
@@ -96,6 +97,6 @@ def test_the_tightest_of_several_bounds_counts(within, pause_s, small):
 
 def test_without_a_bound_nothing_is_different(within, known, ticket, small):
     goals = (TP2, ttft(2.0))
-    assert within(small, *goals) == planned(goals, small, known, ticket)
+    assert within(small, *goals) == select(goals, small, known, ticket)
     nothing_runs = replace(small, now=None)
     assert plan_of(within(nothing_runs, *goals, pause(0.001))).margins[-1].predicted == 0

@@ -1,13 +1,7 @@
-"""Orders of priority, and trading one side for another."""
-
-import itertools
-import math
-
-from hypothesis import given
-from hypothesis import strategies as st
+"""Orders of priority."""
 
 from intent.models import Objective, Priority
-from selector.objectives import Balance, Trade, balance, objective, sides, weighed
+from selector.objectives import balance, objective, sides, weighed
 from tests.rows import rows
 
 
@@ -59,31 +53,3 @@ def test_latency_is_the_one_that_a_goal_bounds():
     assert objective("latency", []) == Objective("ttft", "minimize", "priority", stat="mean", unit="s")
     assert objective("latency", [bound]) == Objective("tpot", "minimize", "priority", stat="p95", unit="s")
     assert (objective("cost", []).metric, objective("throughput", []).op) == ("cost", "maximize")
-
-
-@given(
-    drops=st.lists(st.floats(1.0, 5.0), min_size=1, max_size=40),
-    weights=st.sampled_from([(2.0, 1.0), (1.0, 2.0), (1.0, 1.0)]),
-    missing=st.integers(0, 10),
-)
-def test_a_trade_is_within_a_thousandth_of_the_best(drops, weights, missing):
-    readings = [100 / factor for factor in itertools.accumulate(drops, lambda a, b: a * b)]
-    costs = [float(n + 1) for n in range(len(drops))]
-    asked = []
-
-    def buys(most: float) -> tuple[int, float, float] | None:
-        place = int(most) - 1
-        asked.append(place)
-        return (place, readings[place], costs[place]) if place >= missing else None
-
-    def score(place: int) -> float:
-        return weights[0] * math.log(readings[place]) + weights[1] * math.log(costs[place])
-
-    weighed_up = Balance(Objective("ttft", "minimize", "x"), weights)
-    found = Trade(buys, weighed_up.score).best(costs)
-    possible = range(min(missing, len(drops)), len(drops))
-    if not possible:
-        assert found is None
-        return
-    assert found is not None
-    assert score(found) <= min(map(score, possible)) + 1.001e-3

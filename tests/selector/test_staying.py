@@ -61,9 +61,9 @@ def test_a_gain_within_the_error_band_is_not_worth_a_switch(laptop, counting, st
     doubtful = select(two, problem, known | {"CPU": replace(known["CPU"], error_band=10.0)}, ticket)
     assert plan_of(doubtful).target == tp2
     sure = replace(known["CPU"], error_band=0.0)
-    answer = plan_of(select(two, replace(problem, now=uniform(laptop, "CPU", 1, 2, 8, "fp32")), {"CPU": sure}, ticket))
-    other = plan_of(select(two, problem, {"CPU": sure}, ticket))
-    assert answer.target.shape == other.target.shape, "without doubt, today's topology does not matter"
+    pp2 = replace(problem, now=uniform(laptop, "CPU", 1, 2, 8, "fp32"))
+    for here in (problem, pp2):
+        assert plan_of(select(two, here, {"CPU": sure}, ticket)).target == here.now, "as few devices do"
 
 
 def test_a_switch_that_does_not_pay_for_itself_in_time_is_not_made(choose, large, monkeypatch):
@@ -147,5 +147,5 @@ def test_a_service_that_falls_behind_is_not_moved_unasked_and_that_is_said(choos
     behind = replace(large, now=uniform(large.cluster, "L40S", 4, 1, 80, "bf16"))
     plan = plan_of(choose(behind, PrecisionRule("forbid", "int4", "don't use int4")))
     assert plan.target == plan.now
-    assert plan.offers[0].startswith("L40S TP4@bf16 does not keep up with 2 requests/s; ")
+    assert plan.offers[0].startswith("L40S TP4@bf16 misses GPU utilisation <= 85 %, usual headroom: ")
     assert plan_of(choose(behind, ttft(2.0))).target != behind.now
