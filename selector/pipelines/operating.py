@@ -313,9 +313,21 @@ def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tu
     chunks = points.chunks(load.computed_tokens)
     passes = points.stages + chunks - 1
     met = np.minimum(points.stages, points.batch) / 2
-    busy = plain.plus(plain, load.decoded * points.stages / points.batch - 1).plus(shared)
+    busy = plain.plus(plain, load.decoded * points.stages / points.batch - 1).plus(shared, bubbles(points, load))
     first = plain.plus(plain, passes + met - 1).plus(alone, passes / chunks)
     return busy.scaled(1 / SERVING_SHARE), first.scaled(1 / SERVING_SHARE)
+
+
+def bubbles(points: Points, load: OperatingLoad) -> Values:
+    """How many stages a prompt keeps from work at each point.
+
+    All of them where it is alone, fewer with the prompts beside it.
+
+    A micro-batch with a prompt is slower than the others, which wait for it stage by stage. Prompts that arrive while it is
+    computed (``B / (outputs - 1)`` in a pass, by Little's law) share the wait.
+    """
+    arriving = points.batch / load.decoded * points.chunks(load.computed_tokens)
+    return np.asarray(np.maximum(1.0, points.stages * -np.expm1(-arriving) / arriving))
 
 
 def _added(costs: "_Costs", points: Points, load: OperatingLoad, tokens: Values | float) -> Times:

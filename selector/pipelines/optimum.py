@@ -33,9 +33,9 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 Cells = np.ndarray[Any, np.dtype[np.bool_]]
 Metric = Literal["ttft", "tpot", "e2e", "rate", "devices", "least_devices", "usd_per_hour", "quality_loss"]
 
-LOOSE = 1.35
-"""By how much a bound on a latency or a rate is eased before anything is ruled out: of 500 random deployments one needed 1.27, and
-1.17 for a latency. Stages in lock step are a little slow, and batches are a grid."""
+LOOSE = 1.4
+"""By how much a bound on a latency or a rate is eased before anything is ruled out: of 800 random deployments one needed 1.32,
+and 1.16 for a latency. Batches are a grid, and a backlog has fewer bubbles."""
 SHORT = 0.33
 """What of it a bound on a median is eased by besides: a median prompt by the mean one, of the most uneven lognormal."""
 _TIGHTER = (1.0, 0.8, 0.65, 0.5, 0.35)

@@ -30,6 +30,7 @@ def said_s(target: str) -> float:
     return float(number) * {"ms": 1e-3, "s": 1.0}[unit]
 
 
+@pytest.mark.slow
 @rows("metric", ["ttft", "tpot", "e2e"])
 @rows("model", ["small", "large"])
 def test_what_would_hold_does_and_a_tenth_less_does_not(choose, asked, large, metric, model):

@@ -205,7 +205,7 @@ def test_keeping_up_is_only_wished_when_no_latency_is_bound(problem):
         ([("ttft", "<=", 1.0), ("tpot", "<=", 0.1)], Limits(), [("gpu_util", 0.85)], []),
         ([("tpot", "<=", 0.1)], Limits(usual_tpot_s=0.05), [("gpu_util", 0.85)], []),
         ([("ttft", "<=", 1.0), ("gpu_util", "<=", 0.95)], Limits(), [], [("tpot", 0.2)]),
-        ([("gpu_util", ">=", 0.7)], Limits(), [], [("gpu_util", 0.85)]),
+        ([("gpu_util", ">=", 0.7)], Limits(), [("gpu_util", 0.85)], []),
         ([("gpu_util", ">=", 0.9)], Limits(), [], []),
         ([("cost", "minimize", None)], Limits(), [("gpu_util", 0.85)], []),
         ([("gpu_count", "<=", 4)], Limits(), [("gpu_util", 0.85)], []),

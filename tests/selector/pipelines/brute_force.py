@@ -90,8 +90,11 @@ class BruteForce:
         def added(place: int, parts: Sequence[tuple[float, float]]) -> float:
             return sum(costs[place].seconds(self._step(sequences, *part)) - plain[place] for part in parts)
 
+        arriving = batch / load.decoded * len(chunks)
+        alone = max(1.0, count * (1 - math.exp(-arriving)) / arriving)
         busy_s = max(
-            added(place, shared) / together + plain[place] * load.decoded * count / batch for place in range(count)
+            added(place, shared) / together * alone + plain[place] * load.decoded * count / batch
+            for place in range(count)
         )
         first_s = max(
             added(place, chunks) * passes / len(chunks) + plain[place] * (passes + min(count, batch) / 2)

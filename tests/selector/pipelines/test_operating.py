@@ -18,6 +18,7 @@ from selector.pipelines.operating import (
     Points,
     Setting,
     StageKind,
+    bubbles,
     capacities,
     pools_of,
     times_of,
@@ -88,6 +89,15 @@ def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(mixed, llama,
         per_token.append(float(first.of(0, 80, last=True)[0]) / chunks)
     growth = [later - earlier for earlier, later in pairwise(per_token)]
     assert growth[1] == pytest.approx(7 * growth[0], rel=0.05), "attention grows with the square, chunk by chunk"
+
+
+def test_a_prompt_alone_keeps_every_stage_from_work_and_many_share_it():
+    load = OperatingLoad(1.0, 800, 250, 1, 800)
+    points = Points(np.array([1.0, 4.0, 4.0, 4.0]), np.array([64.0, 1.0, 256.0, 4096.0]))
+    alone, four, shared, full = bubbles(points, load).tolist()
+    assert (alone, full) == (1.0, 1.0)
+    assert four == pytest.approx(4.0, rel=0.01)
+    assert 1.0 < shared < four
 
 
 def test_the_load_of_a_workload_has_at_least_one_token_and_one_request():
