@@ -53,7 +53,7 @@ def test_windows_become_definitions_and_have_their_own_workload(tmp_path):
     assert deployment.window_in_force(datetime(2026, 1, 5, 12, tzinfo=UTC)) == "peak"
     assert deployment.window_in_force(datetime(2026, 1, 5, 23, tzinfo=UTC)) == "always"
     assert deployment.model().workload_in("peak").rate_rps == 3
-    assert deployment.model().workload_in("overnight").rate_rps == 0.2
+    assert deployment.model().workload_in("overnight").rate_rps == 0.8
 
 
 def test_a_catalogue_knows_aliases_of_models_and_tenants(tmp_path):

@@ -81,7 +81,7 @@ def test_what_a_model_says_of_engine_and_load_goes_before_what_holds_for_all(tmp
 
     assert (one.engine.torch.num_standby, other.engine.torch.num_standby) == (2, 3)
     assert (one.engine.switch.cut_timeout_s, other.engine.switch.cut_timeout_s) == (5, 5)
-    assert (one.workload_in("peak").rate_rps, other.workload_in("peak").rate_rps) == (0.2, 9)
+    assert (one.workload_in("peak").rate_rps, other.workload_in("peak").rate_rps) == (0.8, 9)
 
 
 def test_settings_for_all_reach_the_model_whose_engine_they_are_for(tmp_path):

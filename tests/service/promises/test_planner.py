@@ -52,15 +52,16 @@ def test_where_a_goal_holds_at_no_load_the_most_throughput_is_best(planner: Plan
 
 
 def test_what_runs_is_held_against_what_comes_nearest_by_the_share_that_it_serves(planner: Planner) -> None:
-    goal, asked = Objective("ttft", "<=", "P99 TTFT < 2 s", "p99", 2.0, "s"), Workload(5.0, 2000, 500, 64, ALIKE, ALIKE)
-    best = planner.best_effort(segment(goal), None, None, asked)
+    goal, asked = Objective("ttft", "<=", "P99 TTFT < 4 s", "p99", 4.0, "s"), Workload(5.0, 2000, 500, 64, ALIKE, ALIKE)
+    engine = Capabilities((1, 2, 4), 4, ("bf16",), True, True, batching=Batching(256, 2048))
+    best = planner.best_effort(segment(goal), None, engine, asked)
     assert best.plan is not None
-    filled = Capabilities((1, 2, 4), 4, ("bf16",), True, True, running=best.plan.batching, batching=Batching(256, 2048))
-    nearly = planner.held(best.plan.target, segment(goal), filled, asked)
+    nearly = planner.held(best.plan.target, segment(goal), replace(engine, running=best.plan.batching), asked)
+    assert 0 < nearly
     assert abs(nearly - best.share) <= 2 * LEAST_SHARE
-    small = planner.outlook(segment(goal), None, None, workload=Workload(0.2, 2000, 500, 4, ALIKE, ALIKE)).plan
+    small = planner.outlook(segment(goal), None, engine, workload=Workload(0.2, 2000, 500, 4, ALIKE, ALIKE)).plan
     assert small is not None
-    assert planner.held(small.target, segment(goal), None, asked) < nearly
+    assert planner.held(small.target, segment(goal), engine, asked) < nearly
 
 
 def test_a_switch_out_of_what_holds_far_less_than_is_asked_has_a_stop_too(planner: Planner) -> None:
