@@ -274,7 +274,6 @@ def test_a_controller_that_may_apply_nothing_cannot_act(tmp_path, approval):
     ("said", "limits", "wrong"),
     [
         ("max_utilisation: 0.7, headroom: 0, usual_tpot_s: 0.1", (0.7, 0, 0.1), ""),
-        ("usual_tpot_s: null", (0.85, 1.0, None), ""),
         ("max_utilisation: 0", None, "limits.max_utilisation: 0 is less than or equal to the minimum of 0"),
         ("max_utilisation: 1.2", None, "limits.max_utilisation: 1.2 is greater than the maximum of 1"),
         ("headroom: -1", None, "limits.headroom: -1 is less than the minimum of 0"),
