@@ -299,6 +299,8 @@ def defaults() -> dict[str, list[Any]]:
         [usual.max_running, USUAL.max_sequences],
         [usual.max_batch_tokens, USUAL.max_step_tokens],
     )
+    for key in ("max_utilisation", "headroom", "usual_tpot_s"):
+        found[f"limits.{key}"] = [getattr(Limits(), key)]
     clients = {field.name: field.default for field in fields(ClientLimits)}
     del clients["max_body_bytes"]  # follows the context
     return found | {f"clients.{key}": [default] for key, default in clients.items()}
