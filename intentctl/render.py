@@ -386,8 +386,8 @@ def switch(switch: docs.SwitchDocument, why: str = "") -> str:
 
 def _band(least_s: float | None, most_s: float | None) -> str:
     """In which a figure lies, where that is known and more than the figure."""
-    is_wide = least_s is not None and most_s and seconds(least_s) != seconds(most_s)
-    return f" ({seconds(least_s)} to {seconds(most_s)})" if is_wide else ""
+    ends = [seconds(end) for end in (least_s, most_s) if end is not None]
+    return f" ({' to '.join(ends)})" if most_s and len({*ends}) == 2 else ""
 
 
 def _crossing(over: docs.CrossingDocument) -> str:

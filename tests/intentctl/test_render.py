@@ -179,6 +179,8 @@ def test_a_switch_is_told_with_its_band_and_as_the_outage_that_it_is():
         strategy="shadow", prepare_s=97.2, stop_s=0.2, payback_s=None, prepare_least_s=54.0, prepare_most_s=175.0
     )
     assert "97.2 s (54 s to 175 s) to prepare" in render.switch(band)
+    narrow = band.model_copy(update={"prepare_least_s": 97.2, "prepare_most_s": 97.2})
+    assert "97.2 s to prepare" in render.switch(narrow)
     ends = SwitchDocument(strategy="restart", prepare_s=0.0, stop_s=95.0, payback_s=None, stop_most_s=160.0)
     told = render.switch(ends)
     assert "the running engine ends first" in told
