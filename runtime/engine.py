@@ -266,7 +266,9 @@ class Engine(Protocol):
         """
 
     async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Shadow:
-        """Begin a switch for which what runs ends first, in the cut: its requests are computed anew on the target.
+        """Begin a switch for which what runs ends first, in the cut.
+
+        Its requests are computed anew on the target.
 
         Raises:
             SwitchError: as for ``prepare``.

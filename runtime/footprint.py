@@ -166,7 +166,10 @@ def kv_bytes_per_token(model: ModelSpec, kv: str) -> int:
 
 
 def usual_kv_bytes(memory: int, weights: int, own: int) -> int:
-    """KV cache on a device of an engine whose next one comes up beside it: a quarter leaves room for the weights of both."""
+    """KV cache on a device of an engine whose next one comes up beside it.
+
+    A quarter leaves room for the weights of both.
+    """
     return max(LEAST_KV_BYTES, min(memory // 4, memory - weights - own))
 
 

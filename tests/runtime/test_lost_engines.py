@@ -263,7 +263,7 @@ async def ended_first(
     while len(spoken) < len(STREAMS) or min(map(len, spoken.values())) < 3:  # noqa: ASYNC110 - processes bring it about
         await asyncio.sleep(0.005)
     coordinator = Coordinator(engine, router, Forgetful(), SwitchSettings())
-    report = await coordinator.switch(target, "anew", lambda _: None, OUTAGE_S)
+    report = await coordinator.switch(target, "anew", lambda _: None, outage_s=OUTAGE_S)
     await all_of_it
     return report, spoken
 
