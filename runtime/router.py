@@ -86,15 +86,10 @@ class Router:
         waiting = (stream for stream in self._streams.values() if not stream.e2e_s)
         return [(stream.tenant, now_s - stream.arrived_s) for stream in waiting]
 
-    @property
-    def patience_s(self) -> float:
-        """How long a stream whose engine is lost waits to go on."""
-        return self._recovery.timeout_s
-
     @contextlib.contextmanager
     def patient(self, seconds: float) -> Iterator[None]:
         """Meanwhile streams wait at least so long for an engine."""
-        usual_s = self.patience_s
+        usual_s = self._recovery.timeout_s
         self._recovery.timeout_s = max(usual_s, seconds)
         try:
             yield

@@ -399,12 +399,6 @@ class VllmEngine(Revived):
         self._serve(instance)
         self._begin_spare()
 
-    async def _launch_alone(self, topology: Topology) -> None:
-        """Another engine where none stands by any more: it may need their memory."""
-        while self.standby:
-            await self.standby.pop().close()
-        await self._relaunch(topology)
-
     async def _make_room(self, target: Topology) -> None:
         """Check that the target fits beside what runs.
 

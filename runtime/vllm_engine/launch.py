@@ -195,18 +195,6 @@ def utilization(topology: Topology, cluster: Cluster, weights: Mapping[int, int]
     return min(1.0, math.ceil(max(shares) * 100) / 100)
 
 
-def most_kv_bytes(topologies: Collection[Topology], model: ModelSpec, cluster: Cluster) -> int:
-    """The most KV cache on a device (``kv_cache_gb``) with which engines fit side by side; 0: none does.
-
-    Of a target and what runs, what a switch between them leaves; of a target alone, what an engine that starts anew could have.
-    """
-    beside = 0 if is_cpu(cluster) else OVERHEAD_BYTES
-    weights = side_by_side(topologies, model)
-    engines = Counter(device for topology in topologies for device in topology.devices)
-    left = ((cluster.gpu(device).memory_bytes - weights[device]) // engines[device] - beside for device in engines)
-    return max(0, min(left))
-
-
 def side_by_side(topologies: Collection[Topology], model: ModelSpec) -> Mapping[int, int]:
     """Bytes of weights by device, of engines that share none of them."""
     weights = Counter[int]()

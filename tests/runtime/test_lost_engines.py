@@ -283,7 +283,7 @@ async def test_where_both_do_not_fit_what_runs_ends_first_and_no_token_is_lost(e
         if "unseeded" not in name:
             assert [delta.token_id for delta in deltas] == [delta.token_id for delta in unbroken[name]], name
     assert (router.counts.lost, router.counts.duplicates) == (0, 0)
-    assert router.patience_s == RECOVERY_TIMEOUT_S, "streams wait for a lost engine as long as before"
+    assert router._recovery.timeout_s == RECOVERY_TIMEOUT_S, "streams wait for a lost engine as long as before"
 
 
 async def test_what_ran_serves_again_where_its_successor_does_not_start(engine, router, unbroken, monkeypatch):
