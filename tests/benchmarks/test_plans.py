@@ -20,4 +20,6 @@ def test_few_plans_give_a_table_and_a_file(tmp_path, capsys):
     assert rows["near"]["plans"] == 2
     assert rows["stays"] == {"goals hold already": 2, "nothing to change": 2}
     assert rows["moves"]["must move"] == 2
+    for wrong in ("dearer than the cheapest of all", "refused though something holds", "nearest farther off than 5 %"):
+        assert rows["moves"][wrong] == 0
     assert "margins with the sign of the simulation" in capsys.readouterr().out
