@@ -128,8 +128,7 @@ def slowly(one: ServerModel, arrivals: list[RequestArrival]) -> list[SimulatedRe
                 left[n] = (left[n][0] - part, left[n][1])
                 if not left[n][0]:
                     computed.append(n)
-        step += Step(0, 0, 0, len(computed))
-        now += one.stages[0].seconds(step) / one.share
+        now += one.stages[0].seconds(step + Step(0, 0, 0, len(computed))) / one.share
         for n in [*decoding, *computed]:
             left[n] = (0, left[n][1] - 1)
             first.setdefault(n, now)
