@@ -221,8 +221,7 @@ def proof(found: Proof, layers: int) -> str:
             words = f"for less than {bound.value:.4g} USD/h nothing can hold these goals"
         case _:
             words = f"beyond {bound.value:.4g} nothing can hold these goals"
-    room = f"at most {found.layers} of {layers} layers" if found.layers else "no layer"
-    return f"{words}: they leave room for {room}"
+    return f"{words}: they leave room for at most {found.layers} of {layers} layers"
 
 
 def for_everyone(goal: Goal) -> str:

@@ -13,6 +13,9 @@ from selector.objectives import UNSAID, Bound, margin_of, wants_use
 from selector.space import why_never, why_no_stage
 from selector.trial import Trial
 
+_IDLE = 1 / 64
+_CALM = 1 / 4
+"""Of a load: what is near there may hold a part of it."""
 _LOOKED = 5
 """Topologies that are simulated for what is best at one goal."""
 
@@ -34,6 +37,8 @@ class Infeasibility:
         if not found:
             return Infeasible(self._nothing_runs(), None)
         nearest = self._nearest(found)
+        if self.trial.ranking.piles_up(nearest):
+            nearest = self._serving_most(found) or nearest
         missed = self.trial.ranking.missed(bounds, nearest)
         words = explain.listed([self._missed_words(bound, nearest) for bound in missed])
         targets = [target for bound in missed if (target := self._target(bound))]
@@ -67,6 +72,16 @@ class Infeasibility:
             )
 
         return min(found, key=order)
+
+    def _serving_most(self, found: Sequence[Candidate]) -> Candidate | None:
+        """Where requests pile up on whatever comes nearest: what holds all goals at the largest part of the load."""
+        timed = [bound for bound in self.trial.ranking.demands.bounds if _hangs_on_the_load(bound)]
+        others = [bound for bound in self.trial.ranking.demands.bounds if bound not in timed]
+        held = [each for each in found if not self.trial.ranking.missed(others, each)]
+        calm = sorted(held, key=lambda each: self.trial.shortfall_at(_CALM, each, timed))
+        distinct = list({each.topology: each for each in reversed(calm)}.values())[::-1][:_LOOKED]
+        shares = {self.trial.share(each, timed): each for each in reversed(distinct)}
+        return shares[max(shares)] if shares and max(shares) > 0 else None
 
     def _nothing_runs(self) -> tuple[str, ...]:
         """Why not one topology is left."""
@@ -169,7 +184,12 @@ class Infeasibility:
             if share := self.trial.share(each, timed):
                 words = explain.part(each, share * rate_rps, rate_rps, self._money(counted))
                 return (share if is_within else 0.0), (words,)
-        return 0.0, ()
+        idle = self.trial.at(_IDLE, nearest)
+        missed = self.trial.ranking.missed(timed, idle) if idle else []
+        if not idle or not missed:
+            return 0.0, ()
+        readings = explain.listed([explain.reading(self.trial.ranking.margin(bound, idle)) for bound in missed])
+        return 0.0, (f"with hardly any load {explain.missed_goals(missed)} would be {readings} there",)
 
     def _within(self, counted: Sequence[Bound], timed: Sequence[Bound]) -> list[Candidate]:
         """What serves most of what costs no more than may be spent."""

@@ -154,28 +154,32 @@ class Frontier:
     saturation_rps: float
 
 
-def frontier(topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> Frontier:
+def frontier(
+    topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
+) -> Frontier:
     """From next to nothing up to saturation.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
     """
     alone = replace(problem, workload=replace(problem.workload, concurrency=1))
-    steps = usual_batching(topology, problem)
+    steps = batching or usual_batching(topology, problem)
     server = server_of(topology, problem.model, problem.cluster, profiles, steps, problem.capabilities)
     most = sustained_rps(server, problem.workload, problem.model.max_position_embeddings)
     rates = [most * _HIGHEST * math.sin(math.pi / 2 * step / LOADS) for step in range(1, LOADS + 1)]
     points = [
         (rate, found.prediction.ttft_s["p99"], found.prediction.tpot_s["p99"])
         for rate in rates
-        if most and (found := _at(rate, topology, alone, profiles))
+        if most and (found := _at(rate, topology, alone, profiles, steps))
     ]
     rates_rps, ttft_s, tpot_s = tuple(zip(*points, strict=True)) or ((), (), ())
     return Frontier(rates_rps, ttft_s, tpot_s, most)
 
 
-def _at(rate_rps: float, topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
+def _at(
+    rate_rps: float, topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching
+) -> Candidate | None:
     """At one rate; None where its latencies have no end."""
     at_rate = replace(problem, workload=replace(problem.workload, rate_rps=rate_rps))
-    found = candidate(topology, at_rate, profiles)
+    found = candidate(topology, at_rate, profiles, batching)
     return found if found and math.isfinite(found.prediction.ttft_s["p99"]) else None

@@ -357,7 +357,7 @@ def _certificate(question: _Question, best: Candidate) -> tuple[str, ...]:
     proof = question.finder.none_below(question.demands.bounds, cost)
     cheaper = [each for each in question.trial.candidates if ranking.cost(each) < cost]
     return (
-        *([explain.proof(proof, ranking.problem.model.num_layers)] if proof else ()),
+        *([explain.proof(proof, ranking.problem.model.num_layers)] if proof and proof.layers else ()),
         explain.simulated(len(judged), len({each.topology for each in cheaper})),
     )
 

@@ -133,15 +133,24 @@ class Trial:
         fits = replace(steps, max_sequences=min(steps.max_sequences, steps.max_step_tokens))
         return self.judge(each.topology, fits)
 
+    def at(self, share: float, each: Candidate) -> Candidate | None:
+        """The same at a part of the load's rate."""
+        part = replace(self.problem.workload, rate_rps=self.problem.workload.rate_rps * share)
+        return candidate(each.topology, replace(self.problem, workload=part), self.profiles, each.batching)
+
+    def shortfall_at(self, share: float, each: Candidate, bounds: Sequence[Bound]) -> float:
+        """By how much it misses some bounds at a part of the load's rate."""
+        found = self.at(share, each)
+        part = replace(self.problem.workload, rate_rps=self.problem.workload.rate_rps * share)
+        ranking = replace(self.ranking, problem=replace(self.problem, workload=part))
+        return ranking.shortfall(found, bounds) if found else math.inf
+
     def share(self, each: Candidate, bounds: Sequence[Bound]) -> float:
         """The largest part of the load, in steps of a 64th, at which a candidate holds some bounds."""
         share = 0.0
         step = 0.5
         for _ in range(_HALVINGS):
-            part = replace(self.problem.workload, rate_rps=self.problem.workload.rate_rps * (share + step))
-            problem = replace(self.problem, workload=part)
-            found = candidate(each.topology, problem, self.profiles, each.batching)
-            if found and not replace(self.ranking, problem=problem).missed(bounds, found):
+            if self.shortfall_at(share + step, each, bounds) == 0:
                 share += step
             step /= 2
         return share

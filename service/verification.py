@@ -6,7 +6,7 @@ Its target in the simulator, and latency against load of all that it compares.
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from runtime.capabilities import Capabilities, Limits
+from runtime.capabilities import Batching, Capabilities, Limits
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector.models import Profile, SearchInput
@@ -51,24 +51,25 @@ def frontiers(
     """
     problem = model.problem(plan.window, limits, None, engine)
     named = {
-        "target": plan.target,
-        "runner-up": plan.runner_up and plan.runner_up.topology,
-        "today": plan.now if plan.changes else None,
+        "target": (plan.target, plan.batching),
+        "runner-up": (plan.runner_up.topology, plan.runner_up.batching) if plan.runner_up else None,
+        "today": (plan.now, plan.now_batching) if plan.now and plan.changes else None,
     }
     curves = tuple(
-        _frontier(f"{name}: {candidate.shape}", _topology(candidate, plan, model), problem, profiles)
-        for name, candidate in named.items()
-        if candidate
+        _frontier(f"{name}: {place[0].shape}", (_topology(place[0], plan, model), place[1]), problem, profiles)
+        for name, place in named.items()
+        if place
     )
     return docs.FrontiersDocument(plan_id=plan.id, rate_rps=problem.workload.rate_rps, curves=curves)
 
 
 def _frontier(
-    label: str, topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile]
+    label: str, place: tuple[Topology, Batching | None], problem: SearchInput, profiles: Mapping[str, Profile]
 ) -> docs.FrontierDocument:
     from selector.prediction import frontier  # here, as above
 
-    found = frontier(topology, problem, profiles)
+    topology, steps = place
+    found = frontier(topology, problem, profiles, steps)
     return docs.FrontierDocument(label=label, topology=str(topology), **asdict(found))
 
 

@@ -32,9 +32,11 @@ _SEED = 0
 _TURNS = 24
 _LEAST_TURNS = 8
 """How often a backlog fills every place, to see what a server sustains; less often where each turn needs more steps."""
+_IN_FLIGHT = 12
+"""Times the requests in flight, of which a simulation has more."""
 _WARM = 0.2
 _COLD = 0.85
-"""Shares of a backlog's answers between which the rate is taken: before, all prompts come at once; after, places stay empty."""
+"""Shares of a backlog between which the rate is taken: before, all prompts come at once; after, places stay empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +169,16 @@ def _requests(server: ServerModel, workload: Workload) -> int:
     alone_s = sum(stage.seconds(Step(1, context, context, 1)) for stage in server.stages) / server.share
     running = max(1.0, workload.rate_rps * outputs * alone_s)
     together = running / min(len(server.stages), running)
-    wanted = min(MOST_REQUESTS, max(LEAST_REQUESTS, STEPS * together / (outputs * len(server.stages))))
+    least = max(LEAST_REQUESTS, _IN_FLIGHT * running)
+    wanted = min(MOST_REQUESTS, max(least, STEPS * together / (outputs * len(server.stages))))
     return int(2 ** math.floor(math.log2(wanted)))
 
 
 def _outcome(served: Served, sustained: float, batch: int) -> LoadFigures:
     done = served.done
-    counted = slice(done // 10, done)
+    e2e_s = served.e2e_s[:done]
+    in_flight = np.nansum(e2e_s) / max(1e-9, served.at_s[done - 1]) if done else 0.0
+    counted = slice(min(done // 2, max(done // 10, int(2 * in_flight))), done)
     there = ~np.isnan(served.last_s[counted])
     several = there & (served.outputs[counted] > 1)
     return LoadFigures(
@@ -188,11 +193,11 @@ def _outcome(served: Served, sustained: float, batch: int) -> LoadFigures:
 
 
 def _rate(served: Served) -> float:
-    """Answers per second in the middle of a run."""
-    ends_s = np.sort(served.last_s[~np.isnan(served.last_s)])
-    first = int(len(ends_s) * _WARM)
-    last = int(len(ends_s) * _COLD)
-    took_s = ends_s[last] - ends_s[first] if last > first else 0.0
+    """Requests begun per second in the middle of a run: as many as end, whatever their lengths."""
+    begins_s = np.sort(served.first_s[~np.isnan(served.first_s)])
+    first = int(len(begins_s) * _WARM)
+    last = int(len(begins_s) * _COLD)
+    took_s = begins_s[last] - begins_s[first] if last > first else 0.0
     return float((last - first) / took_s) if took_s > 0 else 0.0
 
 
