@@ -185,10 +185,11 @@ class Infeasibility:
                 words = explain.part(each, share * rate_rps, rate_rps, self._money(counted))
                 return (share if is_within else 0.0), (words,)
         idle = self.trial.at(_IDLE, nearest)
-        missed = self.trial.ranking.missed(timed, idle) if idle else []
+        ranking = self.trial.ranking_at(_IDLE)
+        missed = ranking.missed(timed, idle) if idle else []
         if not idle or not missed:
             return 0.0, ()
-        readings = explain.listed([explain.reading(self.trial.ranking.margin(bound, idle)) for bound in missed])
+        readings = explain.listed([explain.reading(ranking.margin(bound, idle)) for bound in missed])
         return 0.0, (f"with hardly any load {explain.missed_goals(missed)} would be {readings} there",)
 
     def _within(self, counted: Sequence[Bound], timed: Sequence[Bound]) -> list[Candidate]:

@@ -133,17 +133,19 @@ class Trial:
         fits = replace(steps, max_sequences=min(steps.max_sequences, steps.max_step_tokens))
         return self.judge(each.topology, fits)
 
-    def at(self, share: float, each: Candidate) -> Candidate | None:
-        """The same at a part of the load's rate."""
+    def ranking_at(self, share: float) -> Ranking:
+        """The same demands at a part of the load's rate."""
         part = replace(self.problem.workload, rate_rps=self.problem.workload.rate_rps * share)
-        return candidate(each.topology, replace(self.problem, workload=part), self.profiles, each.batching)
+        return replace(self.ranking, problem=replace(self.problem, workload=part))
+
+    def at(self, share: float, each: Candidate) -> Candidate | None:
+        """A candidate at a part of the load's rate."""
+        return candidate(each.topology, self.ranking_at(share).problem, self.profiles, each.batching)
 
     def shortfall_at(self, share: float, each: Candidate, bounds: Sequence[Bound]) -> float:
-        """By how much it misses some bounds at a part of the load's rate."""
+        """By how much it misses some bounds there."""
         found = self.at(share, each)
-        part = replace(self.problem.workload, rate_rps=self.problem.workload.rate_rps * share)
-        ranking = replace(self.ranking, problem=replace(self.problem, workload=part))
-        return ranking.shortfall(found, bounds) if found else math.inf
+        return self.ranking_at(share).shortfall(found, bounds) if found else math.inf
 
     def share(self, each: Candidate, bounds: Sequence[Bound]) -> float:
         """The largest part of the load, in steps of a 64th, at which a candidate holds some bounds."""
