@@ -42,7 +42,7 @@ class Finder:
         """About so many topologies that may hold the goals and are good at an aim, of each part some."""
         parts = self._parts(goals, aim)
         each = max(2, most // max(1, len(parts)))
-        return [topology for part in parts for topology in (part[-each:] if self._timed(aim) else part[:each])]
+        return [topology for part in parts for topology in (part[-each:] if self.timed(aim) else part[:each])]
 
     def _parts(self, goals: Sequence[Bound], objective: Bound | None) -> list[list[Topology]]:
         """For each part that cannot stand with the others (an engine with one TP degree, machines without a network).
@@ -50,7 +50,7 @@ class Finder:
         The cheapest first. Where nothing can be reached from what runs, what fits beside it.
         """
         bounds = [*thresholds(goals, self.problem.workload), *self._limits]
-        wanted = self._timed(objective)
+        wanted = self.timed(objective)
         found = list[list[Topology]]()
         for grid in self.grids(_wishes(goals)):
             placed = (self._placed(pipeline, grid) for pipeline in ladder(grid, bounds, wanted, self.cost))
@@ -59,7 +59,7 @@ class Finder:
             found = [self._where_it_fits(bounds, wanted, _wishes(goals))]
         return [part for part in found if part]
 
-    def _timed(self, objective: Bound | None) -> Threshold | None:
+    def timed(self, objective: Bound | None) -> Threshold | None:
         """An objective as a latency or a rate; None of what is counted."""
         wanted = thresholds([objective] if objective else [], self.problem.workload)
         return next((threshold for threshold in wanted if threshold.metric not in {"devices", "usd_per_hour"}), None)

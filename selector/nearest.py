@@ -9,7 +9,7 @@ from intent.models import LATENCIES, Config, Objective
 from selector import explain
 from selector.finder import Finder
 from selector.models import Candidate, Infeasible
-from selector.objectives import UNSAID, Bound, margin_of, wants_use
+from selector.objectives import UNSAID, WORKLOAD_RATE, Bound, margin_of, wants_use
 from selector.space import why_never, why_no_stage
 from selector.trial import Trial
 
@@ -53,7 +53,10 @@ class Infeasibility:
             return
         aim = _aim(bound)
         others = [other for other in bounds if other is not bound]
-        for held in (others, [other for other in others if isinstance(other, Config)]):
+        for held in (
+            (*others, *self.trial.ranking.demands.wishes),
+            [other for other in others if isinstance(other, Config)],
+        ):
             found = self.trial.judge_all(self.finder.best_at(held, aim, _LOOKED))
             self.trial.tune(found, held, aim)
 
@@ -149,7 +152,7 @@ class Infeasibility:
 
     def _target(self, bound: Bound) -> str | None:
         """The nearest bound that could be held with every other goal or, if there is none, alone."""
-        if not isinstance(bound, Objective) or bound.op == "==" or bound.evidence in UNSAID or wants_use(bound):
+        if not isinstance(bound, Objective) or bound.op == "==" or bound.evidence == WORKLOAD_RATE or wants_use(bound):
             return None
         demands = self.trial.ranking.demands
         others = [other for other in demands.bounds if other is not bound]

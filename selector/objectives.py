@@ -195,8 +195,9 @@ class Demands:
 
     @property
     def said(self) -> tuple[Bound, ...]:
-        """Bounds and wishes but those that nobody said and nothing depends on."""
-        return (*self.bounds, *(wish for wish in self.wishes if wish.evidence not in UNSAID))
+        """Bounds and wishes, without what is only usual: nothing that runs has to go for that."""
+        bounds = (bound for bound in self.bounds if bound.evidence != USUAL)
+        return (*bounds, *(wish for wish in self.wishes if wish.evidence not in UNSAID))
 
     @property
     def optimise(self) -> bool:
@@ -213,8 +214,8 @@ class Demands:
 def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
     """Sort the goals in force.
 
-    Keeping up with the workload's rate is demanded beside a latency goal, since no latency holds under
-    overload; else it is wished.
+    To keep up with the load, with headroom, is demanded beside what says nothing of a topology that does not (a latency, a
+    cost, devices); else it is wished. A bound on TTFT alone demands a usual TPOT, too.
     """
     model = problem.model.name
     mine = [goal for goal in goals if getattr(goal, "model", None) in {None, model}]
@@ -222,10 +223,10 @@ def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
     bounds = [goal for goal in readable if isinstance(goal, Bound) and goal.op not in {"minimize", "maximize"}]
     hard = [goal for goal in bounds if isinstance(goal, Config) or not goal.soft]
     soft = [goal for goal in bounds if isinstance(goal, Objective) and goal.soft]
-    latencies = {goal.metric for goal in hard if isinstance(goal, Objective) and goal.metric in LATENCIES}
+    latencies = {goal.metric for goal in (*hard, *soft) if isinstance(goal, Objective) and goal.metric in LATENCIES}
     usual_tpot_s = problem.limits.usual_tpot_s
     if latencies == {"ttft"} and usual_tpot_s is not None:
-        soft.append(Objective("tpot", "<=", evidence=USUAL, stat="mean", value=usual_tpot_s, unit="s"))
+        hard.append(Objective("tpot", "<=", evidence=USUAL, stat="mean", value=usual_tpot_s, unit="s"))
     if not _bounds_use(readable, problem):
         needs = any(isinstance(goal, Objective) and goal.metric in _OF_THE_LOAD and not goal.soft for goal in readable)
         (hard if needs else soft).append(_keep_up(problem))

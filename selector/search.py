@@ -158,7 +158,7 @@ def _explored(question: _Question, finder: Finder) -> list[Candidate]:
     today = [question.today] if question.today else []
     for goals in (whole, demands.bounds) if demands.wishes else (whole,):
         topologies = finder.shortlist(goals, objective)
-        if objective is None:
+        if finder.timed(objective) is None:  # the cheapest is what is looked for
             trial.tune(today, goals)
             trial.judge_until(topologies, goals)
         else:

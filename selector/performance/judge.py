@@ -34,8 +34,8 @@ _LEAST_TURNS = 8
 """How often a backlog fills every place, to see what a server sustains; less often where each turn needs more steps."""
 _IN_FLIGHT = 12
 """Times the requests in flight, of which a simulation has more."""
-_WARM = 0.2
-_COLD = 0.85
+_WARM = 0.4
+_COLD = 0.9
 """Shares of a backlog between which the rate is taken: before, all prompts come at once; after, places stay empty."""
 
 

@@ -182,13 +182,22 @@ class OperatingLoad:
         return math.ceil((self.input_tokens + self.output_tokens) / BLOCK_TOKENS)
 
 
+PIPELINE_TOKENS = 1024
+"""Of a step of several stages: with more the micro-batches beside a prompt wait longer for it, and plans tune that."""
+
+
+def step_tokens(stages: int, batching: Batching) -> int:
+    """As bounds take a step to be filled: as far as may be, and less where stages wait for each other."""
+    return batching.max_step_tokens if stages == 1 else min(batching.max_step_tokens, PIPELINE_TOKENS)
+
+
 @dataclass(frozen=True, slots=True)
 class Points:
     """Operating points, one for each place of the arrays: stages ``P`` and batch ``B``."""
 
     stages: Values
     batch: Values
-    step_tokens: int = USUAL_BATCHING.max_step_tokens
+    step_tokens: Values
     """Of one step at most, decodes included."""
 
     @classmethod
@@ -196,17 +205,20 @@ class Points:
         """Every batch that is allowed with each number of stages, in that order."""
         allowed = sorted({min(batch, batching.max_sequences) for batch in batches})
         pairs = [
-            (number, batch) for number in stages for batch in allowed if batch <= number * batching.max_step_tokens / 2
+            (number, batch, step_tokens(number, batching))
+            for number in stages
+            for batch in allowed
+            if batch <= number * step_tokens(number, batching) / 2
         ]
-        places = np.array(pairs, dtype=float).reshape(-1, 2)
-        return cls(places[:, 0], places[:, 1], batching.max_step_tokens)
+        places = np.array(pairs, dtype=float).reshape(-1, 3)
+        return cls(places[:, 0], places[:, 1], places[:, 2])
 
     def __len__(self) -> int:
         return len(self.stages)
 
     def taken(self, places: Any) -> "Points":
         """Some of them."""
-        return Points(self.stages[places], self.batch[places], self.step_tokens)
+        return Points(self.stages[places], self.batch[places], self.step_tokens[places])
 
     @property
     def sequences(self) -> Values:
@@ -216,7 +228,7 @@ class Points:
     @property
     def room(self) -> Values:
         """Tokens that a step has left for prompts."""
-        return self.step_tokens - self.sequences
+        return np.asarray(self.step_tokens - self.sequences)
 
     def chunks(self, input_tokens: int) -> Values:
         """In how many steps a prompt is computed."""

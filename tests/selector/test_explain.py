@@ -69,7 +69,6 @@ def test_a_summary_says_what_is_predicted_and_how_sure_that_is(mixed):
 def test_a_certificate_says_what_is_out_of_reach(bound, words):
     room = "nothing can hold these goals: they leave room for"
     assert explain.proof(Proof(bound, 77), 80) == f"{words} {room} at most 77 of 80 layers"
-    assert explain.proof(Proof(bound, 0), 80) == f"{words} {room} no layer"
 
 
 @rows(

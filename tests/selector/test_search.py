@@ -289,7 +289,7 @@ def test_the_plan_carries_its_ticket(choose, small):
     plan = plan_of(choose(small, ttft(2.0), CHEAPEST))
     assert (plan.id, plan.intent_id, plan.generation, plan.window) == ("plan-1", "intent-1", 3, "peak")
     assert plan.considered > 100
-    assert plan.certificate[0].startswith("on fewer than 1 devices nothing can hold these goals")
+    assert plan.certificate[0].endswith("topologies were simulated")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from runtime.models import LayerRange, Precision, Stage, Topology
 from selector.performance.load import SERVING_SHARE
 from selector.performance.perf import Step, stage_costs
 from selector.pipelines.grid import Parts
-from selector.pipelines.operating import BLOCK_TOKENS, Pool, Setting, StageKind
+from selector.pipelines.operating import BLOCK_TOKENS, Pool, Setting, StageKind, step_tokens
 from selector.pipelines.optimum import LOOSE, Threshold
 
 Layers = tuple[Parts, ...]
@@ -39,9 +39,8 @@ class BruteForce:
     mixes: Sequence[tuple[StageKind, StageKind]] = ()
     """Kinds that may share a stage."""
 
-    @property
-    def _step_tokens(self) -> int:
-        return self.setting.batching.max_step_tokens
+    def _step_tokens(self, stages: int) -> int:
+        return step_tokens(stages, self.setting.batching)
 
     @cached_property
     def options(self) -> list[Option]:
@@ -50,7 +49,7 @@ class BruteForce:
             option
             for stages in self._pipelines()
             for batch in self.batches
-            if batch <= len(stages) * self._step_tokens / 2 and (option := self._option(stages, batch))
+            if batch <= len(stages) * self._step_tokens(len(stages)) / 2 and (option := self._option(stages, batch))
         ]
 
     def _pipelines(self) -> Iterator[Layers]:
@@ -81,7 +80,7 @@ class BruteForce:
             return None
         costs = stage_costs(topology, model, self.setting.cluster, self.setting.profiles)
         count, sequences = len(stages), max(1.0, batch / len(stages))
-        room = self._step_tokens - sequences
+        room = self._step_tokens(count) - sequences
         together = min(max(1.0, sequences / load.decoded), max(1.0, room / load.computed_tokens))
         chunks, shared = (list(_chunks(load.computed_tokens * number, room)) for number in (1, together))
         plain = [cost.seconds(self._step(sequences, 0, 0)) for cost in costs]

@@ -26,6 +26,11 @@ from selector.pipelines.operating import (
 from tests.rows import rows
 
 
+def points_at(stages: np.ndarray, batch: np.ndarray) -> Points:
+    """With steps of 2,048 tokens."""
+    return Points(stages, batch, np.full(len(stages), 2048.0))
+
+
 def setting_of(cluster: Cluster, model: ModelSpec, known: dict[str, Profile], tokens: int = 800) -> Setting:
     return Setting(model, cluster, known, OperatingLoad(2.0, tokens, 250, 8, tokens))
 
@@ -33,7 +38,7 @@ def setting_of(cluster: Cluster, model: ModelSpec, known: dict[str, Profile], to
 @rows(("first", "last"), [(False, False), (True, False), (False, True), (True, True)])
 @rows("kind", [StageKind(0, "A100", 4, "bf16"), StageKind(1, "L40S", 2, "fp8"), StageKind(0, "A100", 1, "int4")])
 def test_a_stage_holds_as_many_layers_as_the_footprint_says(kind, first, last, mixed, llama, known):
-    points = Points(np.array([2.0]), np.array([64.0]))
+    points = points_at(np.array([2.0]), np.array([64.0]))
     held = int(
         capacities([kind], points, pools_of(mixed, mixed.kinds), setting_of(mixed, llama, known))[first, last][0, 0]
     )
@@ -63,7 +68,7 @@ def test_a_stage_holds_as_many_layers_as_the_footprint_says(kind, first, last, m
 
 
 def test_prompts_take_as_many_chunks_as_the_room_beside_the_decodes_asks():
-    points = Points(np.array([1.0, 2.0, 1.0]), np.array([48.0, 96.0, 1024.0]))
+    points = points_at(np.array([1.0, 2.0, 1.0]), np.array([48.0, 96.0, 1024.0]))
     assert points.chunks(2000).tolist() == [1, 1, 2]
     assert points.chunks(4000).tolist() == [2, 2, 4]
 
@@ -82,7 +87,7 @@ def test_no_batch_is_larger_than_the_engine_runs_and_the_largest_is_among_them()
 
 
 def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(mixed, llama, known):
-    kinds, points = [StageKind(0, "A100", 4, "bf16")], Points(np.array([1.0]), np.array([16.0]))
+    kinds, points = [StageKind(0, "A100", 4, "bf16")], points_at(np.array([1.0]), np.array([16.0]))
     per_token = []
     for chunks in (8, 9, 16):  # eight are costed one by one, more by parts
         _, first = times_of(kinds, points, setting_of(mixed, llama, known, tokens=chunks * 2032))
@@ -93,7 +98,7 @@ def test_a_long_prompt_is_costed_by_parts_almost_as_chunk_by_chunk(mixed, llama,
 
 def test_a_prompt_alone_keeps_every_stage_from_work_and_many_share_it():
     load = OperatingLoad(1.0, 800, 250, 1, 800)
-    points = Points(np.array([1.0, 4.0, 4.0, 4.0]), np.array([64.0, 1.0, 256.0, 4096.0]))
+    points = points_at(np.array([1.0, 4.0, 4.0, 4.0]), np.array([64.0, 1.0, 256.0, 4096.0]))
     alone, four, shared, full = bubbles(points, load).tolist()
     assert (alone, full) == (1.0, 1.0)
     assert four == pytest.approx(4.0, rel=0.01)
@@ -110,7 +115,7 @@ def test_of_a_prompt_only_what_is_not_in_the_prefix_cache_is_computed(mixed, lla
     load = OperatingLoad.of(Workload(1.0, 800, 250, 4, prefix_hit=0.75))
     assert (load.computed_tokens, load.input_tokens, load.blocks) == (200, 800, math.ceil(1050 / BLOCK_TOKENS))
     assert OperatingLoad.of(Workload(1.0, 800, 250, 4, prefix_hit=1.0)).computed_tokens == 1
-    kinds, points = [StageKind(0, "A100", 4, "bf16")], Points(np.array([1.0]), np.array([16.0]))
+    kinds, points = [StageKind(0, "A100", 4, "bf16")], points_at(np.array([1.0]), np.array([16.0]))
     whole, less = (
         times_of(kinds, points, replace(setting_of(mixed, llama, known), load=replace(load, computed_tokens=one)))
         for one in (800, 200)
@@ -120,7 +125,7 @@ def test_of_a_prompt_only_what_is_not_in_the_prefix_cache_is_computed(mixed, lla
 
 
 def test_what_is_idle_between_requests_decodes_as_one_alone(mixed, llama, known):
-    kinds, points = [StageKind(0, "A100", 4, "bf16")], Points(np.array([1.0, 1.0]), np.array([1 / 64, 1.0]))
+    kinds, points = [StageKind(0, "A100", 4, "bf16")], points_at(np.array([1.0, 1.0]), np.array([1 / 64, 1.0]))
     setting = setting_of(mixed, llama, known, tokens=4000)
     busy, _ = times_of(kinds, points, replace(setting, load=replace(setting.load, output_tokens=9)))
     idle_s, after_each_other_s = (busy.of(0, 80, last=True) * points.batch / 8).tolist()
@@ -128,7 +133,7 @@ def test_what_is_idle_between_requests_decodes_as_one_alone(mixed, llama, known)
 
 
 def test_a_slow_network_is_no_hop_within_a_node(mixed, llama, known):
-    kinds, points = [StageKind(0, "A100", 2, "bf16")], Points(np.array([2.0]), np.array([2.0]))
+    kinds, points = [StageKind(0, "A100", 2, "bf16")], points_at(np.array([2.0]), np.array([2.0]))
     near, far = (
         times_of(kinds, points, setting_of(replace(mixed, network=network), llama, known))[1].of(0, 40, last=False)
         for network in (None, Link("network", 1e8, 1e-3))

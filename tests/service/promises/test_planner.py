@@ -57,7 +57,7 @@ def test_what_runs_is_held_against_what_comes_nearest_by_the_share_that_it_serve
     best = planner.best_effort(segment(goal), None, engine, asked)
     assert best.plan is not None
     nearly = planner.held(best.plan.target, segment(goal), replace(engine, running=best.plan.batching), asked)
-    assert 0 < nearly
+    assert nearly > 0
     assert abs(nearly - best.share) <= 2 * LEAST_SHARE
     small = planner.outlook(segment(goal), None, engine, workload=Workload(0.2, 2000, 500, 4, ALIKE, ALIKE)).plan
     assert small is not None
