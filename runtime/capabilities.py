@@ -113,17 +113,19 @@ class Capabilities:
         served = ", ".join(self.precisions) or "nothing"
         return f"the engine {self.name} serves no {precision} here, but {served}" + (self.lacks and f": {self.lacks}")
 
-    def refuse(self, wanted: Batching) -> None:
-        """Refuse to fill steps further than the engine is set to, or with too few tokens.
+    def accept(self, wanted: Batching | None) -> Batching:
+        """How far a target fills its steps: as wanted, or as what runs does.
 
         Every running sequence has to fit a step.
 
         Raises:
-            SwitchError: with what it may be.
+            SwitchError: further than the engine is set to, or with too few tokens; with what it may be.
         """
+        wanted = wanted or self.running or self.batching
         if wanted.within(self.batching) != wanted or not 1 <= wanted.max_sequences <= wanted.max_step_tokens:
             needs = "and every running sequence has to fit a step"
             raise SwitchError(Reason.UNSUPPORTED, f"{wanted}: the engine is set to at most {self.batching}, {needs}")
+        return wanted
 
 
 @dataclass(frozen=True, slots=True)

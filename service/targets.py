@@ -97,7 +97,7 @@ def planned(
     problem = place.problem(window)
     try:
         if batching and problem.capabilities:
-            problem.capabilities.refuse(batching)
+            problem.capabilities.accept(batching)
         plan = named(target, problem, place.profiles, ticket, batching or problem.running)
     except (SwitchError, TopologyError) as error:
         raise _refused(str(error)) from None

@@ -174,8 +174,7 @@ class TorchEngine(Revived):
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> "TorchShadow | CrossingShadow":
         """Begin to build the target; see the protocol."""
-        engine = self.capabilities
-        engine.refuse(filled := batching or engine.running or engine.batching)
+        filled = self.capabilities.accept(batching)
         if _precision(target) != (running := _precision(self.topology)):
             what = f"the torch engine computes in {running} on these devices"
             raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
@@ -193,8 +192,7 @@ class TorchEngine(Revived):
 
     async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Successor:
         """Be followed by a target that is started when this has ended; see the protocol."""
-        engine = self.capabilities
-        engine.refuse(filled := batching or engine.running or engine.batching)
+        filled = self.capabilities.accept(batching)
         _precision(target)
         self._launchers.host_of(target.devices)
         await self._serving()

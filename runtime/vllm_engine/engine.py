@@ -152,29 +152,17 @@ class VllmEngine(Revived):
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> VllmShadow:
         """Begin to start the target's engine, or take a standby one; see the protocol."""
-        await self._opened()
-        batching = batching or self.active.batching
-        self.capabilities.refuse(batching)
-        if self._shadow is not None:
-            raise errors.SwitchError(errors.Reason.BUSY, "a switch is already under way; wait for its end")
-        launch.engine_options(self._checkpoint.folder, target, self.settings)
-        try:
-            self._launchers.host_of(target.devices)
-        except errors.TopologyError as error:
-            raise errors.SwitchError(errors.Reason.UNSUPPORTED, str(error)) from error
-        known = self._take(target, batching)
+        filled = await self._accept(target, batching)
+        known = self._take(filled, target)
         if known is None:
             await self._make_room(target)
-        self._shadow = VllmShadow(self, target, known, batching)
+        self._shadow = VllmShadow(self, target, known, filled)
         return self._shadow
 
     async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Successor:
         """Be followed by a target that is started when this has ended; see the protocol."""
-        await self._opened()
         before = self.active.batching
-        self.capabilities.refuse(filled := batching or before)
-        launch.engine_options(self._checkpoint.folder, target, self.settings)
-        self._launchers.host_of(target.devices)
+        filled = await self._accept(target, batching)
         self._refuse_without_memory([target])
 
         async def start(topology: Topology) -> None:
@@ -332,13 +320,25 @@ class VllmEngine(Revived):
         instance.on_tokens = self._hear
         instance.on_lost = self._lost
 
-    def _take(self, topology: Topology, batching: Batching) -> Instance | None:
-        """A standby engine of this topology, with steps filled so, which is none any more."""
-        alike = (spare for spare in self.standby if (spare.topology, spare.batching) == (topology, batching))
-        found = next(alike, None)
-        if found is not None:
-            self.standby.remove(found)
-        return found
+    async def _accept(self, target: Topology, batching: Batching | None) -> Batching:
+        """How far a target fills its steps, where it is one to switch to."""
+        await self._opened()
+        if self._shadow is not None:
+            raise errors.SwitchError(errors.Reason.BUSY, "a switch is already under way; wait for its end")
+        launch.engine_options(self._checkpoint.folder, target, self.settings)
+        try:
+            self._launchers.host_of(target.devices)
+        except errors.TopologyError as error:
+            raise errors.SwitchError(errors.Reason.UNSUPPORTED, str(error)) from error
+        return self.capabilities.accept(batching)
+
+    def _take(self, batching: Batching, topology: Topology | None = None) -> Instance | None:
+        """The standby engine used last that fills its steps so, of this topology or any; it is none any more."""
+        for instance in reversed(self.standby):
+            if instance.batching == batching and topology in {None, instance.topology}:
+                self.standby.remove(instance)
+                return instance
+        return None
 
     def _serve(self, instance: Instance) -> None:
         self.active = instance
@@ -374,18 +374,16 @@ class VllmEngine(Revived):
         self.end_streams(names, f"{detail}; send the request again", are_lost=True)
         if instance in self.standby:
             self.standby.remove(instance)
-        alike = next((spare for spare in reversed(self.standby) if spare.batching == instance.batching), None)
-        if instance is self.active and alike and self._shadow is None and self._down is None:
+        if instance is not self.active or self._down:
             begin("vLLM engine", instance.close(), self._background)
-            self.standby.remove(alike)
+        elif self._shadow is None and (alike := self._take(instance.batching)):
+            begin("vLLM engine", instance.close(), self._background)
             self._serve(alike)
             with contained("engine recovery"):
                 self.comeback.came_back(instance.topology, self.topology, detail)
-        elif instance is self.active and self._down is None:
+        else:
             self._open.clear()
             self.revive(self._relaunch, instance.topology, errors.EngineLostError(detail))
-        else:
-            begin("vLLM engine", instance.close(), self._background)
 
     async def _relaunch(self, topology: Topology, batching: Batching | None = None) -> None:
         await self.active.close()

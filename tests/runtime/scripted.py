@@ -164,7 +164,7 @@ class ScriptedEngine:
     async def prepare(self, target: Topology, batching: Batching | None = None) -> "_ScriptedShadow":
         """Begin a switch, unless there is one."""
         self._check_open()
-        self.capabilities.refuse(batching := batching or self.capabilities.running or self.capabilities.batching)
+        batching = self.capabilities.accept(batching)
         if self._shadow is not None:
             raise SwitchError(Reason.BUSY, "a switch is already under way; wait for its end")
         await self.play("prepare", Phase.PLANNED)
