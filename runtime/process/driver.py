@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from runtime.capabilities import Batching
 from runtime.engine import Comeback, Cut, EngineState, Lag, Moved, Output
 from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFault, SwitchError
 from runtime.models import CutTimings, Topology
@@ -174,6 +175,13 @@ class Revived(ABC):
     def end_serving(self, why: str) -> tuple[str, ...]:
         """End what serves, and its requests as lost; which these are."""
 
+    @abstractmethod
+    async def start_anew(self, topology: Topology, batching: Batching | None = None) -> None:
+        """Start another driver, once the one before is gone.
+
+        It fills steps as far as ``batching`` says, or as the last one that served did.
+        """
+
     def __init__(self) -> None:
         self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
         self._pauses = Pauses()
@@ -198,18 +206,16 @@ class Revived(ABC):
             return EngineState.RESTARTING
         return EngineState.STALLED if vigil.is_stalled else EngineState.SERVING
 
-    def revive(self, start: Callable[[Topology], Awaitable[None]], lost: Topology, why: RuntimeFault) -> None:
-        """The driver of a topology was lost: ``start`` another."""
-        self.restart(partial(self._revive, start, lost, why))
+    def revive(self, lost: Topology, why: RuntimeFault) -> None:
+        """The driver of a topology was lost: start another."""
+        self.restart(partial(self._revive, lost, why))
 
     def restart(self, work: Callable[[], Awaitable[None]]) -> None:
         """Have ``work`` bring a driver that serves; where a bug ends it, it begins again."""
         self._restart = asyncio.create_task(supervised("engine restart", partial(self._tried, work)))
 
-    async def succeed(
-        self, start: Callable[[Topology], Awaitable[None]], ran: Topology, target: Topology, epoch: int
-    ) -> tuple[str, ...]:
-        """End what ``ran``, on purpose, and ``start`` the target; the requests that are computed anew then.
+    async def succeed(self, ran: Topology, target: Topology, batching: Batching, epoch: int) -> tuple[str, ...]:
+        """End what ``ran``, on purpose, and start the target; the requests that are computed anew then.
 
         Raises:
             SwitchError: the target does not start; what ran is started anew.
@@ -220,11 +226,11 @@ class Revived(ABC):
 
         async def work() -> None:
             try:
-                await start(target)
+                await self.start_anew(target, batching)
             except (RuntimeFault, OSError) as error:
                 why = error if isinstance(error, RuntimeFault) else EngineStartError(str(error))
                 served.set_exception(SwitchError(Reason.LOAD_FAILED, f"{why}; {ran.shape} is started anew"))
-                await self._revive(start, ran, why)
+                await self._revive(ran, why)
             else:
                 self._restart = self._down = None
                 served.set_result(None)
@@ -262,7 +268,7 @@ class Revived(ABC):
         if self._restart:
             await cancel({self._restart})
 
-    async def _revive(self, start: Callable[[Topology], Awaitable[None]], lost: Topology, why: RuntimeFault) -> None:
+    async def _revive(self, lost: Topology, why: RuntimeFault) -> None:
         self._pauses.lost()
         if why.device is not None and why.is_broken:
             await self.comeback.take_out(why.device, str(why))
@@ -270,7 +276,7 @@ class Revived(ABC):
             await asyncio.sleep(self._pauses.next_s())
             try:
                 place = await self.comeback.place(lost)
-                await start(place)
+                await self.start_anew(place)
             except (RuntimeFault, OSError) as error:
                 self._down = EngineLostError(f"the engine ended and could not be started again: {error}")
                 log.error("%s; it is tried again", self._down)  # noqa: TRY400 - the message says it all
@@ -292,10 +298,8 @@ class Successor:
     Nothing of it stands beside what runs, so all of it is in the cut, and there is nothing to give back.
     """
 
-    def __init__(
-        self, engine: Revived, start: Callable[[Topology], Awaitable[None]], ran: Topology, target: Topology
-    ) -> None:
-        self._succeed = partial(engine.succeed, start, ran, target)
+    def __init__(self, engine: Revived, ran: Topology, target: Topology, batching: Batching) -> None:
+        self._succeed = partial(engine.succeed, ran, target, batching)
 
     async def ready(self) -> None:
         """At once."""

@@ -110,7 +110,7 @@ class TorchEngine(Revived):
         engine = cls(config, launchers)
         engine._launchers.host_of(topology.devices)
         try:
-            await engine._launch()
+            await engine._launch(topology)
         except OSError as error:
             raise EngineStartError(f"no driver process can be started: {error}") from error
         except BaseException:
@@ -196,14 +196,7 @@ class TorchEngine(Revived):
         _precision(target)
         self._launchers.host_of(target.devices)
         await self._serving()
-        before = self._config.batching
-
-        async def start(topology: Topology) -> None:
-            steps = filled if topology == target else before
-            self._config = msgspec.structs.replace(self._config, batching=steps)
-            await self._launch_anew(topology)
-
-        return Successor(self, start, self.topology, target)
+        return Successor(self, self.topology, target, filled)
 
     def end_serving(self, why: str) -> tuple[str, ...]:
         """End the driver that serves; see ``Revived``."""
@@ -244,15 +237,17 @@ class TorchEngine(Revived):
                 await driver.close()
         self._outputs.put_nowait(None)
 
-    async def _launch(self) -> None:
-        launcher = self._launchers.on(self._launchers.host_of(self._config.topology.devices))
+    async def _launch(self, topology: Topology, **changes: Any) -> None:
+        launcher = self._launchers.on(self._launchers.host_of(topology.devices))
+        config = msgspec.structs.replace(self._config, topology=topology, **changes)
         driver = self._take_spare(launcher.host) or self._process(launcher, self.driver_module)
         driver.on_outputs = self._note
         driver.on_end = self._lost
         driver.on_stood_in = self._stood_in
-        driver.send(msgspec.structs.replace(self._config, first_device=launcher.first_device))
+        driver.send(msgspec.structs.replace(config, first_device=launcher.first_device))
         self._driver = driver
         self._started = await driver.ready
+        self._config = config
         self._pauses.served()
         if self._config.settings.spare and self.driver_module == DRIVER_MODULE and self._spare is None:
             self._begin_spare(launcher)
@@ -328,7 +323,7 @@ class TorchEngine(Revived):
             if self.standing and self.coming is None:
                 self.restart(partial(self._serve_standing, most_tokens, self.topology, why))
             else:
-                self.revive(self._launch_anew, self.topology, why)
+                self.revive(self.topology, why)
         else:
             trouble = fatal.trouble or wire.Trouble.of(EngineLostError(reason))
             self._driver.ready.set_exception(fatal.blaming(trouble.error))
@@ -363,14 +358,14 @@ class TorchEngine(Revived):
             with contained("engine recovery"):
                 self.comeback.came_back(lost, topology, str(why))
         else:
-            await self._revive(self._launch_anew, lost, why)
+            await self._revive(lost, why)
 
-    async def _launch_anew(self, topology: Topology) -> None:
-        """Another driver, once the one before is gone."""
+    async def start_anew(self, topology: Topology, batching: Batching | None = None) -> None:
+        """Start another driver, once the one before is gone; see ``Revived``."""
         await self._driver.close()
         await self.clear(self._launchers.host_of(topology.devices))
-        self._config = msgspec.structs.replace(self._config, topology=topology, settings=self._fitting(topology))
-        await self._launch()
+        filled = batching or self._config.batching
+        await self._launch(topology, settings=self._fitting(topology), batching=filled)
         self.topology = topology
 
     def _fitting(self, topology: Topology) -> EngineSettings:

@@ -161,16 +161,11 @@ class VllmEngine(Revived):
 
     async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Successor:
         """Be followed by a target that is started when this has ended; see the protocol."""
-        before = self.active.batching
         filled = await self._accept(target, batching)
         self._refuse_without_memory([target])
-
-        async def start(topology: Topology) -> None:
-            while self.standby:  # it may need their memory
-                await self.standby.pop().close()
-            await self._relaunch(topology, filled if topology == target else before)
-
-        return Successor(self, start, self.topology, target)
+        while self.standby:  # it may need their memory
+            await self.standby.pop().close()
+        return Successor(self, self.topology, target, filled)
 
     def end_serving(self, why: str) -> tuple[str, ...]:
         """End the engine that serves; see ``Revived``."""
@@ -383,9 +378,10 @@ class VllmEngine(Revived):
                 self.comeback.came_back(instance.topology, self.topology, detail)
         else:
             self._open.clear()
-            self.revive(self._relaunch, instance.topology, errors.EngineLostError(detail))
+            self.revive(instance.topology, errors.EngineLostError(detail))
 
-    async def _relaunch(self, topology: Topology, batching: Batching | None = None) -> None:
+    async def start_anew(self, topology: Topology, batching: Batching | None = None) -> None:
+        """Start another engine, once the one before is gone; see ``Revived``."""
         await self.active.close()
         try:
             instance = await self.launch(topology, batching or self.active.batching)

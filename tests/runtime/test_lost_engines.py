@@ -7,11 +7,13 @@ import os
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import jsonschema
 import pytest
 import pytest_asyncio
 
+from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
 from runtime.engine import EngineState, Finish, SamplingParams
 from runtime.errors import EngineStartError, Reason, RuntimeFault, StreamError
@@ -151,9 +153,9 @@ class Poisoned(TorchEngine):
     driver_module = "tests.runtime.torch_engine.driver.faulty_driver"
     num_starts = 0
 
-    async def _launch(self) -> None:
+    async def _launch(self, topology: Topology, **changes: Any) -> None:
         self.num_starts += 1
-        await super()._launch()
+        await super()._launch(topology, **changes)
 
 
 @pytest.mark.exhaustive
@@ -288,16 +290,16 @@ async def test_where_both_do_not_fit_what_runs_ends_first_and_no_token_is_lost(e
 
 async def test_what_ran_serves_again_where_its_successor_does_not_start(engine, router, unbroken, monkeypatch):
     ran = engine.topology
-    launch = engine._launch_anew
+    start = engine.start_anew
     tried = list[Topology]()
 
-    async def fails(topology: Topology) -> None:
+    async def fails(topology: Topology, batching: Batching | None = None) -> None:
         tried.append(topology)
         if topology != ran:
             raise EngineStartError("the disk is gone")
-        await launch(topology)
+        await start(topology, batching)
 
-    monkeypatch.setattr(engine, "_launch_anew", fails)
+    monkeypatch.setattr(engine, "start_anew", fails)
     report, spoken = await ended_first(engine, router, SOURCE if ran == TARGET else TARGET)
     assert (report.phase, report.reason, engine.topology) == (Phase.ABORTED, Reason.LOAD_FAILED, ran)
     assert "the disk is gone" in report.detail

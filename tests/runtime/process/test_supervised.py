@@ -70,17 +70,21 @@ class Talkative(SamePlace):
 
 @pytest.mark.parametrize("comeback", [SamePlace(), Talkative()], ids=["as it was", "elsewhere"])
 async def test_a_lost_engine_comes_back_whatever_its_first_restart_raises(comeback):
-    engine = Revived()
-    engine.comeback = comeback
     states = list[EngineState]()
     vigil = Vigil(2, 3, print)
 
-    async def start(_: Topology) -> None:
-        states.append(engine.state_of(vigil))
-        if len(states) < 2:
-            raise ValueError("a bug")
+    class Buggy(Revived):
+        def end_serving(self, why: str) -> tuple[str, ...]:
+            raise NotImplementedError
 
-    engine.revive(start, topology(1), EngineLostError("it was killed"))
+        async def start_anew(self, *_: Any) -> None:
+            states.append(self.state_of(vigil))
+            if len(states) < 2:
+                raise ValueError("a bug")
+
+    engine = Buggy()
+    engine.comeback = comeback
+    engine.revive(topology(1), EngineLostError("it was killed"))
     assert engine._restart is not None
     await asyncio.wait_for(engine._restart, 20)
     assert states == [EngineState.RESTARTING, EngineState.FAILED]
