@@ -95,8 +95,8 @@ def quantised(config: Mapping[str, Any], name: str) -> str | None:
     weights = next(iter(groups.values())).get("weights") or {"num_bits": found.get("bits")}
     precision = QUANTISED.get((found.get("quant_method"), weights.get("type", "int"), weights.get("num_bits")))
     if precision is None:
-        known = "awq, gptq, compressed-tensors with 4 or 8 bits, or fp8"
         raise UnsupportedModelError(
-            f"{name}: quantization_config in config.json is none of {known}: {found.get('quant_method')}"
+            f"{name}: quantization_config in config.json is none of awq, gptq, compressed-tensors with 4 or 8 bits, or fp8: "
+            f"{found.get('quant_method')}"
         )
     return precision

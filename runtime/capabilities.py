@@ -123,8 +123,10 @@ class Capabilities:
         """
         wanted = wanted or self.running or self.batching
         if wanted.within(self.batching) != wanted or not 1 <= wanted.max_sequences <= wanted.max_step_tokens:
-            needs = "and every running sequence has to fit a step"
-            raise SwitchError(Reason.UNSUPPORTED, f"{wanted}: the engine is set to at most {self.batching}, {needs}")
+            raise SwitchError(
+                Reason.UNSUPPORTED,
+                f"{wanted}: the engine is set to at most {self.batching}, and every running sequence has to fit a step",
+            )
         return wanted
 
 

@@ -130,8 +130,10 @@ class Cluster:
             if a in indices and b in indices:
                 return node.link
         if self.network is None:
-            where = "for sizing, in a file that names a network and no engine"
-            raise TopologyError(f"devices {a} and {b} are on different nodes: a topology reaches over two only {where}")
+            raise TopologyError(
+                f"devices {a} and {b} are on different nodes: a topology reaches over two only for sizing, in a file that names "
+                "a network and no engine"
+            )
         return self.network
 
 

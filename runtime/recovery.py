@@ -145,8 +145,10 @@ class Recovery:
     def _give_up(self, stream: Stream, lost_at_s: float) -> None:
         """No engine came back for a stream in time."""
         if stream.lost_at_s == lost_at_s:
-            waited = f"its engine was lost and did not go on with it in {self.timeout_s:g} s"
-            why = f"{waited} (clients.recovery_timeout_s); send the request again"
+            why = (
+                f"its engine was lost and did not go on with it in {self.timeout_s:g} s (clients.recovery_timeout_s); "
+                "send the request again"
+            )
             self._fail(stream, StreamError(why))
 
     async def _submit_again(self) -> None:

@@ -19,7 +19,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from runtime.errors import EngineStartError
 
 AUTHORITY = "authority.pem"
-SERVICE = "service.pem"
 LIFE = timedelta(days=365)
 """Of a certificate."""
 RENEWED = timedelta(days=30)

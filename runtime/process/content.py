@@ -89,8 +89,10 @@ class PinnedCheckpoint:
         if other := other_files(self.digests, found.digests):
             times_ns = [mark.changed_ns for name, mark in found.files.items() if name in other]
             when = f" at {datetime.fromtimestamp(max(times_ns) / 1e9):%Y-%m-%d %H:%M}" if times_ns else ""  # noqa: DTZ006
-            what = f"the checkpoint at {self.folder} changed{when} ({', '.join(other[:5])})"
-            raise CheckpointError(f"{what}; restart the service to serve it, or put back what was there")
+            raise CheckpointError(
+                f"the checkpoint at {self.folder} changed{when} ({', '.join(other[:5])}); restart the service to serve it, "
+                "or put back what was there"
+            )
         return found
 
 

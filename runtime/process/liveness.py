@@ -58,8 +58,9 @@ async def in_time(work: Coroutine[Any, Any, Any], seconds: float, what: str) -> 
         for timeout_s in (seconds, UNREAD_S):
             await asyncio.wait({task}, timeout=timeout_s)
         if not task.done():
-            late = f"{what} took more than {seconds:g} s; requests go on where they were"
-            raise SwitchError(Reason.DEADLINE, f"{late}; try again")
+            raise SwitchError(
+                Reason.DEADLINE, f"{what} took more than {seconds:g} s; requests go on where they were; try again"
+            )
         return await task
     finally:
         task.cancel()

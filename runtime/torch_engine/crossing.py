@@ -262,8 +262,11 @@ class CrossingShadow:
 
     def _refuse_bytes(self, what: str) -> None:
         here, there = self._hosts
-        detail = f"{what} has other bytes on host {there} than on host {here}; nothing was moved"
-        raise SwitchError(Reason.LOAD_FAILED, f"{detail}: look at the memory and the network of both")
+        raise SwitchError(
+            Reason.LOAD_FAILED,
+            f"{what} has other bytes on host {there} than on host {here}; nothing was moved: look at the memory and the network "
+            "of both",
+        )
 
     def _refuse_lost_source(self) -> None:
         """What it served has ended and is being submitted again: there is nothing to move."""

@@ -102,8 +102,10 @@ class TorchEngine(Revived):
             CheckpointError, UnsupportedModelError, TopologyError, SwitchError: as the driver found.
         """
         if platform.machine() not in {"x86_64", "AMD64"}:
-            relies = "the built-in engine relies on how x86-64 orders stores between its ranks"
-            raise EngineStartError(f"{relies}; this machine is {platform.machine()}: use `engine: vllm`")
+            raise EngineStartError(
+                "the built-in engine relies on how x86-64 orders stores between its ranks; "
+                f"this machine is {platform.machine()}: use `engine: vllm`"
+            )
         _precision(topology)
         pinned = await asyncio.to_thread(PinnedCheckpoint.of, checkpoint)
         config = messages.TorchDriverConfig(pinned, topology, cluster, settings or EngineSettings(), batching=batching)
@@ -176,8 +178,10 @@ class TorchEngine(Revived):
         """Begin to build the target; see the protocol."""
         filled = self.capabilities.accept(batching)
         if _precision(target) != (running := _precision(self.topology)):
-            what = f"the torch engine computes in {running} on these devices"
-            raise SwitchError(Reason.UNSUPPORTED, f"{what} until it is started anew, not as {target}")
+            raise SwitchError(
+                Reason.UNSUPPORTED,
+                f"the torch engine computes in {running} on these devices until it is started anew, not as {target}",
+            )
         here, there = map(self._launchers.host_of, (self.topology.devices, target.devices))
         if here != there:
             from runtime.torch_engine.crossing import CrossingShadow

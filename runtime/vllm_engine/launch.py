@@ -154,10 +154,11 @@ def environment(topology: Topology, visible: str, first_device: int = 0) -> dict
 def _visible(device: int, visible: str) -> str:
     names = [name.strip() for name in visible.split(",")] if visible else []
     if names and device >= len(names):
-        what = (
-            f"{VISIBLE}={visible} shows {len(names)} devices to the service, but device {device} of its host is planned"
+        raise SwitchError(
+            Reason.UNSUPPORTED,
+            f"{VISIBLE}={visible} shows {len(names)} devices to the service, but device {device} of its host is planned; "
+            "show it all of the inventory",
         )
-        raise SwitchError(Reason.UNSUPPORTED, f"{what}; show it all of the inventory")
     return names[device] if names else str(device)
 
 

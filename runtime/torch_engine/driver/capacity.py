@@ -139,8 +139,10 @@ class Capacity:
 
         fits = bisect_left(range(least, self._pool.capacity + 1), True, key=is_too_much) + least - 1
         if fits < least:
-            way = f"going from {now.shape} to {target.shape}, even layer by layer,"
-            what = f"{way} with {least + SCRATCH} KV blocks, which requests need, needs"
+            what = (
+                f"going from {now.shape} to {target.shape}, even layer by layer, with {least + SCRATCH} KV blocks, "
+                "which requests need, needs"
+            )
             advice = "wait until some have ended, or take other devices"
             _refuse(planned(least).peak_bytes, cluster, what, advice)
         return fits, planned(fits)

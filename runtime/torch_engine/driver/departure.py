@@ -180,8 +180,10 @@ class Departure(CrossingPart, Syncing):
         slots = num_tokens(runs)
         most = self.carrier.most_slots
         if slots > most:
-            what = f"{slots:,} tokens were written since the last copy, and a carrier takes {most:,} at once"
-            raise SwitchError(Reason.NOT_CONVERGED, f"{what}; try again")
+            raise SwitchError(
+                Reason.NOT_CONVERGED,
+                f"{slots:,} tokens were written since the last copy, and a carrier takes {most:,} at once; try again",
+            )
 
     def _go_on(self) -> None:
         """Whatever was begun of a cut, requests run here as before."""

@@ -52,8 +52,11 @@ async def refuse_other_bytes(host: Host, boxes: Sequences[Transfer], runs: Runs,
 async def _refuse_other_bytes(host: Host, box: Transfer, order: Digest) -> None:
     here, there = await asyncio.gather(*(host.parts.workers.order(each, order) for each in (box.source, box.target)))
     if here != there:
-        what = f"KV has other bytes on device {box.target} than on device {box.source}, which it was copied from"
-        raise SwitchError(Reason.LOAD_FAILED, f"{what}; look at the memory of both")
+        raise SwitchError(
+            Reason.LOAD_FAILED,
+            f"KV has other bytes on device {box.target} than on device {box.source}, which it was copied from; "
+            "look at the memory of both",
+        )
 
 
 def _valid_blocks(
