@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from intent.models import DatedWindow, FromNowWindow, Goal, RecurringWindow, Window
+from intent.models import DatedWindow, FromNowWindow, Goal, Priority, RecurringWindow, Window
 from intent.windows import clock_moment, holds, minutes
 
 HOUR = timedelta(hours=1)
@@ -22,6 +22,12 @@ class ActiveGoal:
     goal: Goal
     said: datetime
     """A time from now on begins then."""
+
+    @property
+    def is_wish(self) -> bool:
+        """Whether it orders what holds, and need not be held."""
+        is_best = getattr(self.goal, "op", None) in {"minimize", "maximize"} or isinstance(self.goal, Priority)
+        return is_best or getattr(self.goal, "rule", None) == "prefer" or getattr(self.goal, "soft", False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,17 +28,9 @@ from service.promises.attainment import (
     saves,
     tally,
 )
-from service.promises.course import PlannedSegment
+from service.promises.course import PlannedSegment, tokens_s
 from service.promises.decide import ControlState, Decision, PastSwitch, Rules, decide
-from service.promises.planner import (
-    Plans,
-    Rescue,
-    felt,
-    off_by,
-    predicted_of,
-    tightened,
-    tokens_s,
-)
+from service.promises.planner import Planner, Rescue, felt, off_by, predicted_of, tightened
 from service.promises.verdict import GoalComparison, Judgement, Probation, judge
 from service.promises.watch import LoopInput, by_chance, completed, mean, statistic
 
@@ -72,7 +64,7 @@ class PromiseController:
 
     model: str
     windows: Mapping[str, Window]
-    planner: Plans
+    planner: Planner
     rules: Rules
     promised: tuple[ActiveGoal, ...] = ()
     past: list[PastSwitch] = field(default_factory=list)

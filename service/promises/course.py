@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Protocol
 
-from intent.models import Goal, Objective, Placement, Priority
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.explain import topology_words
@@ -142,7 +141,7 @@ class Course:
 
     def _on(self, segment: Segment, topology: Topology) -> PlannedSegment | None:
         """A segment on a topology that holds its hard goals; None where it does not."""
-        kept = tuple(goal for goal in segment.promised if not _is_wish(goal.goal))
+        kept = tuple(goal for goal in segment.promised if not goal.is_wish)
         found = self.planning.outlook(replace(segment, promised=kept), topology, self.engine)
         plan = found.plan
         holds = plan is not None and plan.target == topology and plan.prediction.gpu_util < 1
@@ -150,7 +149,7 @@ class Course:
 
     def _lasting(self, span: Sequence[Segment], now: Topology) -> PlannedSegment | None:
         """The first of several segments on what is planned for the busiest and holds all of them, if there is such."""
-        busiest = max(span, key=lambda segment: _tokens_s(self.planning.workload(segment)))
+        busiest = max(span, key=lambda segment: tokens_s(self.planning.workload(segment)))
         plan = self.planning.outlook(busiest, now, self.engine).plan
         served = [self._on(segment, plan.target) for segment in span] if plan else [None]
         first = served[0] if all(served) else None
@@ -191,16 +190,8 @@ def _filled_before(outlook: PlannedSegment, before: Sequence[PlannedSegment]) ->
     return replace(outlook, answer=replace(outlook.plan, now_batching=filled[0]))
 
 
-def _is_wish(goal: Goal) -> bool:
-    """Whether a goal orders what holds, and need not be held."""
-    if isinstance(goal, Placement):
-        return goal.rule == "prefer"
-    if isinstance(goal, Objective):
-        return goal.soft or goal.op in {"minimize", "maximize"}
-    return isinstance(goal, Priority)
-
-
-def _tokens_s(load: Workload) -> float:
+def tokens_s(load: Workload) -> float:
+    """Tokens that a load asks for in a second, in and out."""
     return load.rate_rps * (load.input_tokens + load.output_tokens)
 
 

@@ -9,7 +9,7 @@ from intent.windows import in_words
 from runtime.models import BYTES_PER_VALUE, Topology
 from selector import explain
 from selector.models import Candidate, Margin, Plan, Prediction, SearchInput
-from selector.objectives import EVALUATED, concerns, margin_of, precisions_for, sort_goals
+from selector.objectives import EVALUATED, margin_of, places, precisions_for, sort_goals
 from selector.space import weights_of
 from service.documents.plans import PlanDocument
 from service.models import is_about
@@ -50,10 +50,9 @@ def binding(promised: Iterable[ActiveGoal], model: str) -> list[ActiveGoal]:
         for active in promised
         if isinstance(goal := active.goal, Objective | Config | PrecisionRule | Placement)
         and is_about(goal, model)
-        and getattr(goal, "rule", None) not in {"allow", "prefer"}
-        and getattr(goal, "op", None) not in {"minimize", "maximize"}
+        and not active.is_wish
+        and getattr(goal, "rule", None) != "allow"
         and getattr(goal, "metric", PAUSE) in {*EVALUATED, PAUSE}
-        and not getattr(goal, "soft", False)
     ]
 
 
@@ -116,7 +115,7 @@ def _broken(
         case PrecisionRule():
             wrong = weights_of(topology) - set(precisions_for([goal], BYTES_PER_VALUE, tuple(BYTES_PER_VALUE)))
             return f"runs in {explain.listed(sorted(wrong))}" if wrong else ""
-        case Placement() if concerns(goal, problem.model.name):
+        case Placement():
             taken = sorted(map(str, _misplaced(goal, topology, problem)))
             does = "changes" if goal.rule == "freeze" else "takes"
             return f"{does} the device {explain.listed(taken)}" if taken else ""
@@ -131,9 +130,6 @@ def _broken(
 
 def _misplaced(goal: Placement, topology: Topology, problem: SearchInput) -> set[int]:
     """The devices that a topology takes, or changes, against a placement."""
-    named = {*problem.cluster.named(goal.selector)}
-    used = {*topology.devices}
-    if goal.rule == "freeze":
-        now = problem.now.devices if problem.now else ()
-        return named & {*used, *now} if topology != problem.now else set()
-    return used - named if goal.rule == "require" else used & named
+    where = places([goal], replace(problem, capabilities=None))
+    allowed = (gpu.index for gpu in where.allowed.gpus)
+    return {*topology.devices}.difference(allowed).union(where.frozen if topology != problem.now else ())

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Protocol
 
 from intent.models import LATENCIES, Goal, Objective
 from runtime.capabilities import Capabilities
@@ -24,19 +23,21 @@ from selector.models import (
     SwitchPrediction,
     Workload,
 )
-from selector.objectives import absolute
+from selector.objectives import absolute, sort_goals
 from selector.planning import planned_within
-from selector.prediction import candidate
+from selector.prediction import as_it_runs, candidate
+from selector.ranking import Ranking
 from selector.switching import bytes_to_move, switch
+from selector.trial import Trial
 from service.deployment import Deployment
 from service.models import ServedModel, is_about
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import saves
-from service.promises.course import Course, PlannedSegment
+from service.promises.course import Course, PlannedSegment, tokens_s
 from service.promises.watch import LoopInput, rounded
 
 LEAST_SHARE = 1 / 32
-"""Of a load, to which best effort tells shares apart."""
+"""Of a load, for which best effort plans where goals hold at no load."""
 MOST_OFF = 4.0
 """By how much a measurement may correct a prediction."""
 PLANNED_S = 60.0
@@ -62,45 +63,6 @@ class Rescue:
             return same and load is self.load
         least, most = sorted((tokens_s(load), tokens_s(self.load)))
         return most <= (1 + tolerance) * least and load.concurrency <= self.load.concurrency
-
-
-class Plans(Protocol):
-    """Who plans; see ``Planner``."""
-
-    def agenda(
-        self,
-        segments: Sequence[Segment],
-        now: Topology | None,
-        engine: Capabilities | None,
-        *,
-        upto: int | None = None,
-        since: datetime | None = None,
-    ) -> list[PlannedSegment]:
-        """What is to serve each segment, or the first of them."""
-
-    def outlook(
-        self,
-        segment: Segment,
-        now: Topology | None,
-        engine: Capabilities | None,
-        *,
-        workload: Workload | None = None,
-    ) -> PlannedSegment:
-        """What is to serve one of them."""
-
-    def best_effort(
-        self, segment: Segment, now: Topology | None, engine: Capabilities | None, load: Workload
-    ) -> PlannedSegment:
-        """What comes nearest where nothing holds a load."""
-
-    def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
-        """The share of a load that a topology serves."""
-
-    def workload(self, segment: Segment) -> Workload:
-        """What is declared for a segment."""
-
-    def prediction(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction | None:
-        """What a topology is predicted to do."""
 
 
 class Planner:
@@ -180,8 +142,7 @@ class Planner:
     ) -> PlannedSegment:
         """What is to serve a segment from what runs ``now``, under its declared load or the one that is given."""
         load = workload or self.workload(segment)
-        answer = self._planned(segment, load, now, engine)
-        outlook = PlannedSegment(segment, load, answer)
+        outlook = PlannedSegment(segment, load, self._planned(segment, load, now, engine))
         change = outlook.plan.switch if outlook.plan else None
         is_known = change is not None and math.isfinite(change.stop_s)  # no stop is known of what is overloaded
         return outlook if is_known else self._reached(outlook, _calm(load), engine)
@@ -207,23 +168,20 @@ class Planner:
         return replace(found, segment=segment, workload=load, share=served)
 
     def held(self, topology: Topology, segment: Segment, engine: Capabilities | None, load: Workload) -> float:
-        """The share of a load that a topology is predicted to serve within its latencies, with the headroom of plans.
+        """The share of a load that a topology is predicted to serve within its latencies, as plans are judged.
 
         Else by its throughput alone.
         """
-        bounds = [goal for goal in segment.goals if _is_latency(goal) and isinstance(goal, Objective)]
-        limits = self._deployment.limits
-
-        def holds(share: float) -> bool:
-            part = _part(load, share)
-            found = self.prediction(topology, part, engine)
-            if found is None or found.gpu_util > limits.max_utilisation:
-                return False
-            worst = 1 + limits.headroom * found.error_band
-            return all(worst * (predicted_of(goal, found) or 0.0) <= (goal.value or math.inf) for goal in bounds)
-
-        whole = self.prediction(topology, load, engine)
-        return _largest(holds) or (_served(whole, load) if whole else 0.0)
+        problem = self._problem(load, topology, engine)
+        found = as_it_runs(problem, self._profiles)
+        if found is None:
+            return 0.0
+        latencies = [goal for goal in segment.goals if _is_latency(goal)]
+        ranking = Ranking(sort_goals(latencies, problem), problem)
+        bounds = ranking.demands.bounds
+        if not ranking.missed(bounds, found):
+            return _served(found.prediction, load)
+        return Trial(ranking, self._profiles).share(found, bounds) or _served(found.prediction, load)
 
     def workload(self, segment: Segment) -> Workload:
         """What is declared for it; of several windows in force at once the busiest."""
@@ -236,8 +194,7 @@ class Planner:
     ) -> list[Goal]:
         """The goals with those that were said beside what runs as bounds, which they keep from now on."""
         workload = self._model.workload_in(window)
-        problem = self._problem(workload, now, engine)
-        today = candidate(now, problem, self._profiles) if now else None
+        today = candidate(now, self._problem(workload, now, engine), self._profiles) if now else None
         return absolute(goals, today, workload)
 
     def prediction(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction | None:
@@ -287,8 +244,7 @@ class Planner:
         if known := self._known.get(key):
             return replace(known, window=called(segment)) if isinstance(known, Plan) else known
         problem = self._problem(workload, now, engine)
-        ticket = PlanRef("", "", 0, called(segment))
-        found = self._search(goals, problem, dict(self._profiles), ticket)
+        found = self._search(goals, problem, dict(self._profiles), PlanRef("", "", 0, called(segment)))
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         self._known[key] = found  # others plan in threads of their own: what is returned is not looked up again
@@ -327,18 +283,6 @@ def tightened(goal: Goal, times: float) -> Goal:
     return replace(goal, value=goal.value / times)
 
 
-def _largest(holds: Callable[[float], bool]) -> float:
-    """The largest share that holds, to ``LEAST_SHARE``."""
-    if holds(1.0):
-        return 1.0
-    share = 0.0
-    step = 0.5
-    while step >= LEAST_SHARE:
-        share += step * holds(share + step)
-        step /= 2
-    return share
-
-
 def _served(predicted: Prediction, load: Workload) -> float:
     """The share of a load for which a topology has the throughput."""
     return min(1.0, predicted.throughput_tok_s / max(1e-6, load.rate_rps * load.output_tokens))
@@ -362,8 +306,3 @@ def _calm(load: Workload) -> Workload:
 def called(segment: Segment) -> str:
     """The name of its time: of the first window in force, or ``always``."""
     return next(iter(segment.windows), "always")
-
-
-def tokens_s(workload: Workload) -> float:
-    """Tokens that a load asks for in a second, in and out."""
-    return workload.rate_rps * (workload.input_tokens + workload.output_tokens)
