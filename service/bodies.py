@@ -81,8 +81,7 @@ class _Bounded(Request):
                 self._json = _read(body)
             else:
                 loop = asyncio.get_running_loop()
-                read = partial(_read, body, self.validate)
-                self._json = await loop.run_in_executor(_POOL, _after_rest, read)
+                self._json = await loop.run_in_executor(_POOL, _after_rest, partial(_read, body, self.validate))
         return self._json
 
 

@@ -72,8 +72,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
     tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
     async with AsyncExitStack() as stack:
         stack.enter_context(take_lock(settings.folder, settings.inference_url))
-        password = settings.database_password()
-        opened = Store.open(settings.folder, settings.database_url, password)
+        opened = Store.open(settings.folder, settings.database_url, settings.database_password())
         store = stack.enter_context(closing(opened))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)

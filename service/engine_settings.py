@@ -174,8 +174,7 @@ def _in_bytes(key: str, value: JsonValue) -> JsonValue:
 
 def _torch(source: LocatedYaml, at: tuple[Key, ...], switch: _Switch) -> EngineSettings:
     _refuse_impatience(source, at, EngineSettings())
-    limited = _steps(source, (*at, "closing_step_tokens"))
-    torch = _told(source, at, TORCH, limited)
+    torch = _told(source, at, TORCH, _steps(source, (*at, "closing_step_tokens")))
     _refuse_no_shorter(
         source,
         ((*at, "stop_timeout_s"), torch.stop_timeout_s),
@@ -233,8 +232,7 @@ def _limited(source: LocatedYaml, at: tuple[Key, ...], option: str, key: str) ->
 
 def _refuse_more_sequences(source: LocatedYaml, low: Said, high: Said) -> None:
     if low[1] > high[1]:
-        why = "every running sequence has to fit a step"
-        raise _contradiction(source, low, "is more than", high, why)
+        raise _contradiction(source, low, "is more than", high, "every running sequence has to fit a step")
 
 
 def _refuse_no_shorter(source: LocatedYaml, low: Said, high: Said, why: str) -> None:

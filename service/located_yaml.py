@@ -52,10 +52,8 @@ class LocatedYaml:
         """What stands at a path; None where nothing does."""
         found = self.data
         for key in path:
-            if isinstance(found, dict):
-                found = found.get(key)
-            else:
-                found = found[key] if isinstance(found, list) and isinstance(key, int) else None
+            is_item = isinstance(found, list) and isinstance(key, int)
+            found = found.get(key) if isinstance(found, dict) else found[key] if is_item else None
         return found
 
     def error(self, path: Sequence[Key], message: str) -> DeploymentError:

@@ -25,12 +25,8 @@ def merged(expositions: Iterable[str]) -> str:
                 name = line.split(" ", 3)[2]
             if line:
                 families.setdefault(name, {}).setdefault(line)
-    lines = (line for family in families.values() for line in sorted(family, key=_is_sample))
+    lines = (line for family in families.values() for line in sorted(family, key=lambda line: not line.startswith("#")))
     return "\n".join((*lines, ""))
-
-
-def _is_sample(line: str) -> bool:
-    return not line.startswith("#")
 
 
 Crowded = Literal["connections", "per_address", "per_key", "rate"]
@@ -154,8 +150,7 @@ class Metrics:
         self._switches.labels(self._model, outcome).inc()
         if report.reason is None:
             for part in CUT_PARTS:
-                seconds = getattr(report.timings, f"{part}_ms") / 1000
-                self._cut_s.labels(self._model, part).observe(seconds)
+                self._cut_s.labels(self._model, part).observe(getattr(report.timings, f"{part}_ms") / 1000)
 
     def render(self, stats: EngineStats | None, num_streams: int = 0) -> str:
         """The text exposition, with the engine's present state; None: it cannot serve.

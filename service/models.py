@@ -177,8 +177,7 @@ class _Devices:
             every = sum(gpu.kind == kind for gpu in self._cluster.gpus)
             known = f"there is none; the cluster has {', '.join(self._cluster.kinds)}"
             found = f"{len(free)} of its {every} are free" if every else known
-            message = f"{owner} asks for {count} {kind}, and {found}"
-            raise self._source.error(path, message)
+            raise self._source.error(path, f"{owner} asks for {count} {kind}, and {found}")
         for device in free[:count]:
             self.take(device, owner, path)
 

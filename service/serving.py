@@ -220,8 +220,7 @@ class Serving:
                         self._events.publish("operation", ended)
                         self._owe(partial(self._store.beside, self._end, ended, acts))
                 raise
-            run = self._run(operation, plan, acts)
-            self._switch = asyncio.create_task(run, name=operation.id)
+            self._switch = asyncio.create_task(self._run(operation, plan, acts), name=operation.id)
             return operation
 
     def _claim(
@@ -407,7 +406,7 @@ class Serving:
 
         try:
             predicted = plan.switch
-            ends_first = predicted is not None and predicted.strategy == "restart"
+            ends_first = predicted and predicted.strategy == "restart"
             outage_s = PATIENCE * (predicted.stop_most_s or 0.0) if predicted and ends_first else None
             report = await self._coordinator.switch(target, operation.id, on_progress, plan.batching, outage_s)
             if report.phase is Phase.DONE and predicted and not ends_first:

@@ -184,8 +184,7 @@ class Store:
     def save_amendment(self, version: VersionDocument) -> bool:
         """Keep the next version of an intent; False if somebody else has made it."""
         body = version.model_dump(mode="json", exclude={"id", "version", "supersedes"})
-        row = AmendmentRow(intent_id=version.id, version=version.version, body=body)
-        return self.add_new(row)
+        return self.add_new(AmendmentRow(intent_id=version.id, version=version.version, body=body))
 
     def intent(self, intent_id: str, version: int | None = None) -> VersionDocument | None:
         """A version of an intent, the latest without a number, or None."""
@@ -230,8 +229,7 @@ class Store:
             RefusedError: there is none.
         """
         if (saved := self.plan(plan_id)) is None:
-            message = f"no plan {plan_id}; plans made without a service are not kept"
-            raise RefusedError(Code.NOT_FOUND, message)
+            raise RefusedError(Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept")
         return saved
 
     def plans(

@@ -183,8 +183,7 @@ def plan(
         answer, left_out=(*elsewhere, *answer.left_out), reasons=(*filter(None, [unserved]), *answer.reasons)
     )
     if isinstance(answer, Infeasible):
-        about = f"{model.name}: " if len(deployment.models) > 1 else ""
-        raise _infeasible(intent, answer, about)
+        raise _infeasible(intent, answer, f"{model.name}: " if len(deployment.models) > 1 else "")
     return answer
 
 

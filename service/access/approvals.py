@@ -55,9 +55,6 @@ class Approvals:
         before = self.last(approval.plan_id)
         over_s = before.at_s if before and self.ended(before, approval.at_s) else None
         replaced = delete(ApprovalRow).where(ApprovalRow.plan_id == approval.plan_id)
-        if approval.verdict == "approved":
-            replaced = replaced.where(ApprovalRow.at_s == over_s)
-        else:
-            replaced = replaced.where(ApprovalRow.verdict == "approved")
-        fields = approval.model_dump(mode="json")
-        return self._store.add_new(ApprovalRow(**fields), [replaced])
+        is_yes = approval.verdict == "approved"
+        replaced = replaced.where(ApprovalRow.at_s == over_s if is_yes else ApprovalRow.verdict == "approved")
+        return self._store.add_new(ApprovalRow(**approval.model_dump(mode="json")), [replaced])

@@ -100,13 +100,12 @@ def flaws(entries: Iterable[AuditEntry], head: Head, known: Head | None = None) 
 
 def _step(last: Head, entry: AuditEntry) -> list[Flaw]:
     """What is wrong with an entry after the one before it."""
+    found = list[Flaw]()
     if entry.seq > last.seq + 1:
         missing = f"and all up to {entry.seq - 1} are missing" if entry.seq > last.seq + 2 else "is missing"
-        found = [Flaw(last.seq + 1, missing)]
+        found.append(Flaw(last.seq + 1, missing))
     elif entry.previous != last.hash:
-        found = [Flaw(entry.seq, "does not follow from the entry before it: one of them was changed or put in")]
-    else:
-        found = []
+        found.append(Flaw(entry.seq, "does not follow from the entry before it: one of them was changed or put in"))
     if entry.sealed() != entry.hash:
         found.append(Flaw(entry.seq, "was changed"))
     return found

@@ -51,9 +51,7 @@ class Key:
         """Why it opens nothing now; None: it does."""
         if self.revoked_s is not None:
             return Wrong.REVOKED
-        if self.expires_s is not None and now_s >= self.expires_s:
-            return Wrong.EXPIRED
-        return None
+        return Wrong.EXPIRED if self.expires_s is not None and now_s >= self.expires_s else None
 
 
 def new_secret() -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """The time ahead, cut where what is promised, or the expected load, changes. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -65,8 +65,7 @@ def cut(
         named = tuple(name for name, window in windows.items() if holds(window, first))
         segment = Segment(first, last, named, tuple(in_force(promised, windows, first)))
         if segments and (segments[-1].windows, segments[-1].promised) == (segment.windows, segment.promised):
-            before = segments.pop()
-            segment = Segment(before.begins, last, segment.windows, segment.promised)
+            segment = replace(segment, begins=segments.pop().begins)
         segments.append(segment)
     return segments
 

@@ -156,8 +156,7 @@ class ControlLoop:
         await self._keep_load()
         seen, found = await asyncio.to_thread(self._look, observed)
         self._last = seen
-        decision = await self._acted(found) if found.decision.kind == "switch" else found.decision
-        self._tell(decision)
+        self._tell(await self._acted(found) if found.decision.kind == "switch" else found.decision)
 
     def _look(self, observed: Observation) -> tuple[LoopInput, LoopOutput]:
         """Blocks: it reads the store, and may have to plan."""
@@ -214,8 +213,7 @@ class ControlLoop:
                 self._counts[goal, "total"] += goal_count.tally.total
         if found.judgement and self._outcome:
             why = "; ".join(filter(None, (self._outcome.why, found.judgement.why)))
-            facts = {"verdict": found.judgement.verdict, "why": why}
-            self._outcome = self._outcome.model_copy(update=facts)
+            self._outcome = self._outcome.model_copy(update={"verdict": found.judgement.verdict, "why": why})
             self._unwritten.append(self._outcome)
         while self._unwritten:  # what cannot be written is tried again at the next look
             self._parts.active.book.keep_outcome(self._unwritten[0])
@@ -386,8 +384,7 @@ class ControlLoop:
                 decision, kind="hold", reason=f"{decision.reason}; a person has to: intentctl apply {plan.id}"
             )
         try:
-            consent = partial(self._consent, plan, decision)
-            await self._parts.serving.apply(plan, consent, self._parts.acts)
+            await self._parts.serving.apply(plan, partial(self._consent, plan, decision), self._parts.acts)
         except RefusedError as error:
             return replace(decision, kind="hold", reason=f"{decision.reason}, but {error}")
         return decision

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from intent.models import LATENCIES, Objective, ReconfigRule, Window
+from intent.models import LATENCIES, Objective, Window
 from runtime.models import Topology
 from selector.explain import goal_words
 from selector.models import Plan, Workload
@@ -275,7 +275,6 @@ class PromiseController:
         patience_s = self.rules.patience_s if served else self.rules.calm_s
         is_late = bool(missed) and seen.now_s - since_s >= patience_s and self._goes_on(missed, segment, seen)
         rescue = self._rescue(segment, missed, seen) if is_late else None
-        in_force = [goal for goal in segment.promised if isinstance(goal.goal, ReconfigRule)]
         state = ControlState(
             now_s=seen.now_s,
             runs=str(seen.runs),
@@ -293,7 +292,7 @@ class PromiseController:
             is_paused=seen.is_paused,
             override=seen.override,
             refused=seen.refused,
-            barred=limits.barred(in_force, seen.switched_s, seen.now),
+            barred=limits.barred(segment.promised, seen.switched_s, seen.now),
             past=self.past,
         )
         return state, outlooks, rescue
@@ -438,8 +437,7 @@ class PromiseController:
     def _is_draining(self, segment: Segment, seen: LoopInput) -> bool:
         """Whether a queue is piled up, and shorter than a patience ago."""
         before = [waited for at_s, waited in self._queues if at_s <= seen.now_s - self.rules.patience_s]
-        waiting = len(seen.observed.waits_s)
-        return bool(before) and self._steady_queue(segment, seen) < waiting < before[-1]
+        return bool(before) and self._steady_queue(segment, seen) < len(seen.observed.waits_s) < before[-1]
 
     def _reading(
         self,

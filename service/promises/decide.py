@@ -250,9 +250,8 @@ def _heeds_a_no(wish: Proposal, state: ControlState, rules: Rules) -> str:  # no
 
 def _waits_for_calm(wish: Proposal, state: ControlState, rules: Rules) -> str:
     """What a rescue did is taken back when it has been calm for a while."""
-    if wish.cause == "return" and state.calm_s < rules.calm_s:
-        return f"it is calm for {state.calm_s:.0f} s only, of {rules.calm_s:g}"
-    return ""
+    is_early = wish.cause == "return" and state.calm_s < rules.calm_s
+    return f"it is calm for {state.calm_s:.0f} s only, of {rules.calm_s:g}" if is_early else ""
 
 
 def _rescues_seldom(wish: Proposal, state: ControlState, rules: Rules) -> str:
@@ -294,9 +293,7 @@ def _learns(wish: Proposal, state: ControlState, rules: Rules) -> str:
 def _switches_twice_at_most(wish: Proposal, state: ControlState, rules: Rules) -> str:
     """Into a window, and back out of what is worse: no more for its sake."""
     made = [past for past in _since(state, rules) if past.is_done and past.cause in {"window", "roll_back"}]
-    if wish.cause == "window" and len(made) >= 2:
-        return "two switches were made for this window"
-    return ""
+    return "two switches were made for this window" if wish.cause == "window" and len(made) >= 2 else ""
 
 
 def _since(state: ControlState, rules: Rules) -> list[PastSwitch]:

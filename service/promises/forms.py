@@ -41,8 +41,7 @@ def _segment(model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float,
     plan = outlook.plan
     begins = max(segment.begins, now) if plan and outlook.changes else None
     if begins and plan and plan.switch and outlook.is_early:
-        early = timedelta(seconds=plan.switch.latest_s * margin)
-        begins = max(segment.begins - early, now)
+        begins = max(segment.begins - timedelta(seconds=plan.switch.latest_s * margin), now)
     return docs.SegmentDocument(
         model=model,
         begins=segment.begins.astimezone(zone),

@@ -83,8 +83,7 @@ def seen_with(
     admission.refuse_no_promise(intent)
     admission.refuse_undefined(intent.goals, here.deployment)
     model = here.deployment.models[0]
-    mine = admission.promised(intent_id, intent, moments, here.settled(intent, model))
-    return [*beside, *mine]
+    return [*beside, *admission.promised(intent_id, intent, moments, here.settled(intent, model))]
 
 
 def activate(

@@ -98,9 +98,8 @@ class Observation:
         came = sum(sample.kind == "ttft" and sample.arrived_s is not None for sample in self.arrived_since(since_s))
         came += sum(age_s <= span_s for _, age_s in self.waits_s)
         usual = load.rate_rps * span_s
-        if came <= usual * (1 + by_chance(usual)):
-            return load
-        return replace(load, rate_rps=rounded(came / span_s))
+        is_chance = came <= usual * (1 + by_chance(usual))
+        return load if is_chance else replace(load, rate_rps=rounded(came / span_s))
 
 
 @dataclass(frozen=True, slots=True)
