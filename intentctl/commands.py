@@ -185,7 +185,7 @@ def check_refused(refused: Sequence[docs.RefusedModel]) -> None:
         CommandError: naming these models.
     """
     if refused:
-        raise failure("infeasible", f"{', '.join(one.model for one in refused)}: {_NONE_HOLDS}")
+        raise failure("infeasible", f"{', '.join(each.model for each in refused)}: {_NONE_HOLDS}")
 
 
 def can_ask(consent: ConsentOptions) -> bool:
@@ -368,9 +368,8 @@ def intent_of(source: Operator, text: str, now: str | None = None) -> Intent:
 
     Words are read at the present or the clock given.
     """
-    if is_kept(text) and source.serves:
-        return source.intent(text).intent
-    return source.translate(_read(text), now)
+    is_theirs = is_kept(text) and source.serves
+    return source.intent(text).intent if is_theirs else source.translate(_read(text), now)
 
 
 def is_kept(name: str) -> bool:

@@ -311,8 +311,7 @@ def _lived(client: Client, begin: Callable[[], Day], topology: str | None, *, is
         client.set_control(ControlRequest(paused=True))
     lived = Lived(begin(), time.time())
     for goal in lived.day.goals if is_kept else ():
-        promise = client.activate(client.keep(goal.text).id, ActivateRequest())
-        render.talk(f"promised: {promise.text}")
+        render.talk(f"promised: {client.activate(client.keep(goal.text).id, ActivateRequest()).text}")
     return asyncio.run(_session(client, lived, compared=is_kept))
 
 

@@ -79,10 +79,8 @@ def _bytes(name: str) -> bytes:
         with Path(name).open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise _refused(name, f"cannot be read: {reason}") from None
+        raise _refused(name, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _refused(name: str, reason: str) -> CommandError:
-    shown = "standard input" if name == "-" else name
-    return failure("error", f"{shown}: {reason}")
+    return failure("error", f"{'standard input' if name == '-' else name}: {reason}")

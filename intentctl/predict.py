@@ -114,8 +114,7 @@ def _cluster(topology: str, profiles: dict[str, Profile]) -> Cluster:
         indices = sorted(named[kind] | {next(free) for _ in range(counts[kind])})
         taken |= set(indices)
         memory = int(profile.memory_bytes * USED / (1 - HEADROOM))
-        gpus = tuple(Gpu(index, kind, memory) for index in indices)
-        nodes.append(Node(kind, gpus, NODE_LINK))
+        nodes.append(Node(kind, tuple(Gpu(index, kind, memory) for index in indices), NODE_LINK))
     return Cluster(tuple(nodes), NETWORK)
 
 

@@ -211,8 +211,8 @@ def _segment_rows(segment: "docs.SegmentDocument", *, named: bool) -> "list[Row]
     if segment.switch_begins is not None:
         takes = f": {render.switch(segment.switch)}" if segment.switch else ""
         rows.append(("", f"switch from {segment.switch_begins:%a %H:%M:%S}{takes}"))
-    kept = [("", f"what runs stays: {segment.kept}")] if segment.kept else []
-    return rows + kept + [("", f"not weighed: {note}") for note in segment.notes]
+    rows += [("", f"what runs stays: {segment.kept}")] if segment.kept else []
+    return rows + [("", f"not weighed: {note}") for note in segment.notes]
 
 
 def control_rows(control: "docs.ControlDocument") -> "list[Row]":
@@ -270,8 +270,7 @@ def _load_rows(loads: "docs.LoadsDocument") -> "list[Row]":
     rows = list["Row"]()
     for model in loads.models:
         for tenant in model.tenants:
-            who = f"{model.model}{f', {tenant.tenant}' if tenant.tenant else ''}"
-            rows.append((who, _tenant(tenant)))
+            rows.append((", ".join(filter(None, (model.model, tenant.tenant))), _tenant(tenant)))
         if model.gpu_util is not None:
             rows.append(("", f"utilisation {model.gpu_util:.0%} over {model.seconds:g} s"))
         if model.kv_in_use is not None:

@@ -152,9 +152,9 @@ def problem_rows(problem: docs.Problem) -> list[Row]:
 
 def _refused(refused: Sequence[docs.RefusedModel]) -> Iterator[Row]:
     """Each model for which nothing holds the goals, and why."""
-    for one in refused:
-        yield "refused", f"{one.model}: no topology holds these goals"
-        yield from _infeasible(one.infeasible)
+    for each in refused:
+        yield "refused", f"{each.model}: no topology holds these goals"
+        yield from _infeasible(each.infeasible)
 
 
 def _infeasible(infeasible: docs.InfeasibleDocument) -> list[Row]:
@@ -238,8 +238,7 @@ def _slot(value: object) -> str:
 
 
 def _finding(item: Finding) -> str:
-    hint = f" ({item.suggestion})" if item.suggestion else ""
-    return f"{item.code}: {item.message}{hint}"
+    return f"{item.code}: {item.message}" + (f" ({item.suggestion})" if item.suggestion else "")
 
 
 def _translator(info: TranslatorInfo) -> str:
@@ -312,8 +311,7 @@ def prediction(prediction: docs.PredictionDocument) -> str:
         f"up to {prediction.throughput_tok_s:.4g} tokens/s with {prediction.batch} sequences at once",
         f"{prediction.usd_per_hour:.2f} USD/h" if prediction.usd_per_hour else "",
     ]
-    band = f"±{prediction.error_band:.0%}, {prediction.source}"
-    return f"{', '.join(filter(None, parts))} ({band})"
+    return f"{', '.join(filter(None, parts))} (±{prediction.error_band:.0%}, {prediction.source})"
 
 
 def _latency(reading: Mapping[str, float | None] | Mapping[str, float]) -> str:
@@ -374,14 +372,15 @@ def switch(switch: docs.SwitchDocument, why: str = "") -> str:
         "of that beyond the usual gap between tokens": switch.pause_s if switch.stop_s is not None else None,
         "until it has paid for itself": switch.payback_s,
     }
-    bands = {"to prepare": _band(switch.prepare_least_s, switch.prepare_most_s)}
-    if switch.stop_most_s:
-        bands["of standing still"] = f" (at most {seconds(switch.stop_most_s)})"
+    bands = {
+        "to prepare": _band(switch.prepare_least_s, switch.prepare_most_s),
+        "of standing still": f" (at most {seconds(switch.stop_most_s)})" if switch.stop_most_s else "",
+    }
     figures = ", ".join(f"{seconds(value)}{bands.get(words, '')} {words}" for words, value in parts.items() if value)
     if switch.stop_s is None:
         figures += f", a standstill that nobody can predict{why}"
     over = f"; {_crossing(switch.between_hosts)}" if switch.between_hosts else ""
-    return f"{STRATEGIES[switch.strategy]}: {figures}{over} (predicted)"
+    return f"{STRATEGIES[switch.strategy]}: {figures or 'at once'}{over} (predicted)"
 
 
 def _band(least_s: float | None, most_s: float | None) -> str:
@@ -514,9 +513,8 @@ class SwitchProgress:
     def show(self, operation: docs.OperationDocument) -> None:
         """Bring the display to an operation's state."""
         copied = operation.progress.copied_bytes
-        lag = operation.progress.lag.bytes
         if self._progress is not None and self._task is not None:
-            total = copied + lag or None
+            total = copied + operation.progress.lag.bytes or None
             self._progress.update(self._task, description=operation.phase.value, completed=copied, total=total)
         elif operation.phase != self._phase:
             talk(f"{operation.phase}: {size(copied)} copied" if copied else operation.phase.value)

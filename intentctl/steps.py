@@ -241,8 +241,7 @@ def decode_reading(streams: Sequence[ClientStream], prompt_tokens: int) -> StepR
     for stream in streams:
         gaps += gaps_within(stream, together)
         first = bisect.bisect_left(stream.arrivals_s, together.start_s)
-        last = bisect.bisect_right(stream.arrivals_s, together.end_s)
-        places += range(first, last)
+        places += range(first, bisect.bisect_right(stream.arrivals_s, together.end_s))
     if len(gaps) < len(streams) * GAPS // 2:
         return None
     return StepRun(statistics.median(gaps), prompt_tokens + statistics.fmean(places) - 1)

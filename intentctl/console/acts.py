@@ -99,8 +99,7 @@ async def _say(upstream: Upstream, _: str, form: FormData) -> str:
     about = form.one("plan")
     if about and answers.is_question(text):
         return await _ask(upstream, about, form)
-    kept = await upstream.ask(lambda client: client.keep(text))
-    return _next(kept)
+    return _next(await upstream.ask(lambda client: client.keep(text)))
 
 
 async def _ask(upstream: Upstream, plan_id: str, form: FormData) -> str:
@@ -120,14 +119,13 @@ def _next(kept: VersionDocument) -> str:
 async def _amend(upstream: Upstream, intent_id: str, form: FormData) -> str:
     version = form.one("version")
     follow_up = VersionedFollowUp(text=form.one("text"), version=int(version) if version.isdecimal() else None)
-    kept = await upstream.ask(lambda client: client.amend_kept(intent_id, follow_up))
-    return _next(kept)
+    return _next(await upstream.ask(lambda client: client.amend_kept(intent_id, follow_up)))
 
 
 async def _plan(upstream: Upstream, intent_id: str, _: FormData) -> str:
     answer = await upstream.ask(lambda client: client.plan(PlanRequest(intent_id=intent_id)))
     if answer.refused:
-        message = "; ".join(one.message for one in answer.refused)
+        message = "; ".join(each.message for each in answer.refused)
         raise ServiceError(Code.INFEASIBLE, message, refused=answer.refused)
     return f"/intents/{intent_id}#newest"
 
@@ -165,8 +163,7 @@ async def _approve(upstream: Upstream, plan_id: str, form: FormData) -> str:
 
 
 async def _reject(upstream: Upstream, plan_id: str, form: FormData) -> str:
-    request = RejectRequest(note=form.one("note"))
-    await upstream.ask(lambda client: client.reject(plan_id, request))
+    await upstream.ask(lambda client: client.reject(plan_id, RejectRequest(note=form.one("note"))))
     return f"/plans/{plan_id}"
 
 

@@ -178,8 +178,7 @@ def _planned_with(service: Client, plan: PlanDocument, wished: str) -> PlanDocum
     """
     intent = service.intent(plan.intent_id, plan.intent_version).intent
     changed = service.amend(intent, FollowUp(text=in_words(wished), mode="merge"))
-    request = PlanRequest(intent=changed.intent, model=plan.model, window=plan.window)
-    answer = service.plan(request)
+    answer = service.plan(PlanRequest(intent=changed.intent, model=plan.model, window=plan.window))
     if not answer.plans:
         question = next((question.text for question in answer.intent.questions), wished)
         raise ServiceError(Code.CLARIFY, question)

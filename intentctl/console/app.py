@@ -160,8 +160,7 @@ async def login(request: Request) -> Response:
     response = see(_local(form.one("to")))
     new = sessions.open(me, upstream)
     sessions.close(request.cookies.get(COOKIE, ""))
-    is_secure = request.url.scheme == "https"
-    cookie(response, COOKIE, new, is_secret=True, is_secure=is_secure)
+    cookie(response, COOKIE, new, is_secret=True, is_secure=request.url.scheme == "https")
     return response
 
 

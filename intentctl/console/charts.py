@@ -180,8 +180,7 @@ def clock_times(begins_s: float, ends_s: float, zone: tzinfo) -> list[tuple[floa
             math.ceil(minutes / 1440 / 7) * 1440,
         )
     )
-    begins = datetime.fromtimestamp(begins_s, zone)
-    moment = begins.replace(hour=0, minute=0, second=0, microsecond=0)
+    moment = datetime.fromtimestamp(begins_s, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     found = list[tuple[float, str]]()
     while moment.timestamp() <= ends_s:
         if moment.timestamp() >= begins_s:

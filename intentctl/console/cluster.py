@@ -94,8 +94,7 @@ def inventory_of(states: Sequence[StateDocument]) -> tuple[NodeDocument, ...]:
         for node in state.inventory:
             known = nodes.get(node.name)
             gpus = {gpu.index: gpu for gpu in (*(known.gpus if known else ()), *node.gpus)}
-            ordered = tuple(gpus[index] for index in sorted(gpus))
-            nodes[node.name] = node.model_copy(update={"gpus": ordered})
+            nodes[node.name] = node.model_copy(update={"gpus": tuple(gpus[index] for index in sorted(gpus))})
     return tuple(nodes.values())
 
 

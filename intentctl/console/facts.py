@@ -148,8 +148,7 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
     )
     out = {device: why for model in stands.models for device, why in model.out.items()}
     runs = {model.model: [model.topology] for model in stands.models}
-    cluster = picture(inventory_of(stands.models), runs, out)
-    return Overview(stands, cluster, views, coming)
+    return Overview(stands, picture(inventory_of(stands.models), runs, out), views, coming)
 
 
 async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocument]) -> dict[str, docs.PlanDocument]:

@@ -24,8 +24,7 @@ async def live(request: Request) -> Response:
 
     def is_over() -> bool:
         """Whether the browser is signed out, or the time of its session is over."""
-        mine = request.app.state.unlocked or signed_in(request, is_click=False)
-        return mine is not here.session
+        return (request.app.state.unlocked or signed_in(request, is_click=False)) is not here.session
 
     return StreamingResponse(_told(here.session.upstream, is_over), media_type="text/event-stream", headers=headers)
 

@@ -31,8 +31,7 @@ async def overview(request: Request) -> Response:
 
 async def strip_part(request: Request) -> Response:
     """The strip at the top of every page."""
-    here = await visit(request)
-    return await here.whole("parts/strip.html")
+    return await (await visit(request)).whole("parts/strip.html")
 
 
 async def talk(request: Request) -> Response:

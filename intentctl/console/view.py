@@ -105,9 +105,7 @@ def share(value: float | None, digits: int = 0) -> str:
 
 def short(value: float | None) -> str:
     """A number in three digits, in full."""
-    if value is None:
-        return "–"
-    return f"{float(f'{value:.3g}'):,.10g}"
+    return "–" if value is None else f"{float(f'{value:.3g}'):,.10g}"
 
 
 def figure(margin: MarginDocument, name: str) -> str:
