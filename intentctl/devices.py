@@ -45,7 +45,6 @@ def devices(
 
 def device_row(device: "DeviceDocument") -> "Row":
     """A device in a line."""
-    out = "used" if device.used else "free"
-    if device.out:
-        out = f"out, by {device.out_by}: {device.out}" + ", still used" * device.used
-    return f"device {device.device}", f"{device.kind} of {device.node}, {device.model or 'no model'}; {out}"
+    out = f"out, by {device.out_by}: {device.out}" + ", still used" * device.used
+    state = out if device.out else "used" if device.used else "free"
+    return f"device {device.device}", f"{device.kind} of {device.node}, {device.model or 'no model'}; {state}"

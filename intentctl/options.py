@@ -118,7 +118,6 @@ class InSpiteOf:
         bool,
         typer.Option("--override", help="Switch although a promise forbids it; needs the right to approve."),
     ] = False
-
     break_promise: Annotated[
         bool,
         typer.Option("--break-promise", help="Switch although this breaks a promise; needs the right to approve."),

@@ -129,8 +129,8 @@ def predict(case: Case, load: Workload, batch: int | None = None, clients: int |
     length = load.input_tokens + load.output_tokens
     most_tokens = case.model.max_position_embeddings
     if length > most_tokens:
-        what = f"{load.input_tokens} tokens in and {load.output_tokens} out: {case.model.name} holds {most_tokens}"
-        raise failure("error", f"{what} of a request")
+        words = f"{load.input_tokens} tokens in and {load.output_tokens} out"
+        raise failure("error", f"{words}: {case.model.name} holds {most_tokens} of a request")
     server = case.server
     if batch is not None:
         times_s = static_batch(replace(server, share=1.0), batch, load.input_tokens, load.output_tokens)

@@ -89,9 +89,8 @@ def open_database(folder: Path, url: str | None = None, password: str | None = N
     Raises:
         StoreError: it cannot be opened or written, or its tables are those of a newer version.
     """
-    where = _place(folder, url)
-    if password is not None:
-        where = _with_password(where, password)
+    named = _place(folder, url)
+    where = named if password is None else _with_password(named, password)
     shown = where.render_as_string(hide_password=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)

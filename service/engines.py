@@ -26,9 +26,8 @@ def capabilities(model: ServedModel) -> Capabilities | None:
         case "vllm":
             smallest = min(model.cluster.gpus, key=lambda gpu: gpu.memory_bytes).kind
             start = model.start or uniform(model.cluster, smallest, 1, 1, model.spec.num_layers, model.precision)
-            weights = (
-                max(weight_bytes(start, model.spec).values()) if model.start else 0
-            )  # not known where it will start
+            # where it will start is not known without
+            weights = max(weight_bytes(start, model.spec).values()) if model.start else 0
             return of_vllm(model.cluster, model.spec, sized(model.engine.vllm, model.cluster, start, weights))
         case "torch":
             settings = model.engine.torch
@@ -55,9 +54,7 @@ async def start(
 
     ``launchers`` of all hosts, where there are several.
     """
-    folder = model.to_serve()
-    if launchers:
-        folder = folder.resolve()
+    folder = model.to_serve().resolve() if launchers else model.to_serve()
     if model.engine.name == "vllm":
         from runtime.vllm_engine.engine import VllmEngine
 

@@ -79,10 +79,7 @@ class FromFile:
         intent_id = request.intent_id or usecases.new_id("intent")
         models = usecases.concerned(intent, self._deployment, request.model)
         seen = usecases.to_acknowledge(intent)
-        facts = {
-            "intent_version": version if self.serves else None,
-            "kind": usecases.kind_of(intent),
-        }
+        facts = {"intent_version": version if self.serves else None, "kind": usecases.kind_of(intent)}
         moments = self._first_said(request.intent_id, intent)
         made = list[docs.PlanDocument]()
         refused = list[docs.RefusedModel]()
@@ -262,14 +259,11 @@ class FromFile:
         """The checked intent of a wish, and its version where it is kept."""
         if wish.text is not None:
             return self.translate(wish.text, now), 1
-        intent = wish.intent
-        version = 1
         if wish.intent_id is not None:
             kept = self._settled(wish.intent_id)
-            intent = kept.intent
-            version = kept.version
-        assert intent is not None, "a wish is words, a document or an id"
-        return self._checked(intent, self._clock(now)), version
+            return self._checked(kept.intent, self._clock(now)), kept.version
+        assert wish.intent is not None, "a wish is words, a document or an id"
+        return self._checked(wish.intent, self._clock(now)), 1
 
     def _checked(self, intent: Intent, now: datetime) -> Intent:
         """A document from outside, checked again: what it says of itself counts for nothing.

@@ -35,9 +35,9 @@ class Operator(Protocol):
         """The next version of an intent that is kept."""
 
     def plan(self, request: docs.PlanRequest) -> docs.PlanAnswer:
-        """The best topology of each model that a wish is about, and the models for which nothing holds its goals.
+        """The best topology of each model that a wish is about, and the models for which there is none.
 
-        None where a question has to be answered first.
+        Nothing where a question has to be answered first.
         """
 
     def saved_plan(self, plan_id: str) -> docs.PlanDocument:

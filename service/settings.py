@@ -91,9 +91,8 @@ def llm_settings(endpoint: LlmEndpoint, settings: Settings, own_key: str = "none
     """
     if endpoint.key_variable and endpoint.key_variable not in os.environ:
         raise StartError(f"the deployment's llm takes its key from {endpoint.key_variable}, which is not set")
-    key = os.environ[endpoint.key_variable] if endpoint.key_variable else "none"
-    if endpoint.base_url is None:
-        key = own_key
+    said_key = os.environ[endpoint.key_variable] if endpoint.key_variable else "none"
+    key = own_key if endpoint.base_url is None else said_key
     return LlmSettings(endpoint.base_url or settings.inference_url, endpoint.model, key, endpoint.timeout_s)
 
 

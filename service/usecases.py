@@ -167,17 +167,15 @@ def plan(
     begun = [(goal, at) for goal, at in moments if is_about(goal, model.name)]
     goals = [goal for goal, _ in begun]
     segment = _segment(goals, deployment, when, now)
-    runs = situation.topology
     engine = situation.capabilities
-    problem = model.problem(segment.window, deployment.limits, runs, engine)
+    problem = model.problem(segment.window, deployment.limits, situation.topology, engine)
     ticket = PlanRef(new_id("plan"), intent_id or new_id("intent"), situation.generation, segment.window)
     from selector.explain import goal_words
     from selector.planning import planned_within  # here, for a service that starts need not wait for numpy
 
     held = [goal for goal, at in begun if segment.holds(goal.window, at)]
     answer = planned_within(held, problem, profiles, ticket)
-    others = (goal for goal in goals if goal not in held)
-    elsewhere = (LeftOut(goal_words(goal), segment.blocker(goal.window)) for goal in others)
+    elsewhere = (LeftOut(goal_words(goal), segment.blocker(goal.window)) for goal in goals if goal not in held)
     unserved = engine.serves_not(model.precision) if engine else ""
     answer = replace(
         answer, left_out=(*elsewhere, *answer.left_out), reasons=(*filter(None, [unserved]), *answer.reasons)
@@ -366,8 +364,8 @@ def _infeasible(intent: Intent, answer: Infeasible, about: str) -> RefusedError:
 
 def none_has_a_plan(intent: Intent, refused: Sequence[RefusedModel]) -> RefusedError:
     """That nothing holds the goals for any of several models, with the reasons of each."""
-    message = "; ".join(one.message for one in refused)
-    details = [Detail("/goals", reason) for one in refused for reason in one.infeasible.reasons]
+    message = "; ".join(each.message for each in refused)
+    details = [Detail("/goals", reason) for each in refused for reason in each.infeasible.reasons]
     return RefusedError(Code.INFEASIBLE, message, details, intent=intent, refused=refused)
 
 

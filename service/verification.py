@@ -33,8 +33,15 @@ def simulation(
     found = outcome(topology, model.problem(plan.window, limits, None, engine), profiles, plan.batching)
     if found is None:
         raise RefusedError(docs.Code.INFEASIBLE, f"{plan.id}: no request fits into {topology}")
-    figures = docs.SimulatedDocument.model_validate(found)
-    return docs.SimulationDocument(plan_id=plan.id, topology=str(topology), **dict(figures))
+    return docs.SimulationDocument(
+        plan_id=plan.id,
+        topology=str(topology),
+        requests=found.requests,
+        waits_grow=found.waits_grow,
+        ttft_s=dict(found.ttft_s),
+        tpot_s=dict(found.tpot_s),
+        e2e_s=dict(found.e2e_s),
+    )
 
 
 def frontiers(

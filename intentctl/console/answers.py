@@ -142,9 +142,8 @@ async def planned_instead(upstream: Upstream, plan: PlanDocument, question: str)
         if error.code in {Code.UNREACHABLE, Code.TIMED_OUT, Code.UNAUTHENTICATED}:
             raise
         infeasible = error.problem.infeasible
-        why = f"nothing could be planned: {error}"
-        if infeasible is not None:
-            why = f"the goals cannot be held: {'; '.join(infeasible.reasons)}"
+        reasons = "; ".join(infeasible.reasons) if infeasible else ""
+        why = f"the goals cannot be held: {reasons}" if infeasible else f"nothing could be planned: {error}"
         raise ServiceError(error.code, f"With {wished} {why} (tried with {in_words(wished)!r})") from None
 
 

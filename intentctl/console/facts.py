@@ -313,13 +313,11 @@ async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -
         upstream.recent(("report", WEEK_H), LONG_S, lambda client: client.report(docs.ReportQuery(hours=WEEK_H))),
     )
     mine = await _around(upstream, operation)
-    undo = None
-    if operation.done:
-        undo = await upstream.recent(("undoable", operation_id), LONG_S, lambda client: client.undoable(operation_id))
+    about = ("undoable", operation_id)
     return OperationView(
         operation,
         next((switch for switch in report.switches if switch.operation == operation_id), None),
-        undo,
+        await upstream.recent(about, LONG_S, lambda client: client.undoable(operation_id)) if operation.done else None,
         _switch_charts(mine, operation, timezone),
         time.time(),
     )

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from intentctl import explain as explained
 from intentctl.client import Client
 from intentctl.console import answers, facts, slash
-from intentctl.console.answers import Fact
 from intentctl.console.visit import Visit, visit
 from intentctl.keeping import NOT_NOW
 from service import documents as docs
@@ -68,9 +67,7 @@ async def show_plan(here: Visit, plan_id: str, status: int = 200) -> Response:
     upstream = here.session.upstream
     card = await facts.plan_view(upstream, plan_id)
     question = here.given("ask")[:500]
-    found: Fact | None = None
-    if question:
-        found = await answers.answer(upstream, card.plan, question, here.given("with"))
+    found = await answers.answer(upstream, card.plan, question, here.given("with")) if question else None
     return await here.page(
         "plan.html",
         status,
@@ -200,9 +197,7 @@ async def audit(request: Request) -> Response:
         before=int(before) if before.isdecimal() and 0 < int(before) < 2**53 else None, act=act or None
     )
     found = await here.session.upstream.ask(lambda client: client.audit(page))
-    verdict = None
-    if here.given("verify"):
-        verdict = await here.session.upstream.ask(Client.verify_audit)
+    verdict = await here.session.upstream.ask(Client.verify_audit) if here.given("verify") else None
     return await here.page("audit.html", found=found, verdict=verdict, act=act)
 
 

@@ -163,19 +163,14 @@ class MarginDocument(Document):
     is_knife_edge: bool = Field(default=False, description="the prediction holds the bound, but not with headroom")
 
 
-class SimulatedDocument(Document):
-    """What a simulation gave. Latencies in seconds, as mean and percentiles."""
+class SimulationDocument(Document):
+    """What a simulation of a plan's target gave. Latencies in seconds, as mean and percentiles."""
 
     requests: int = Field(description="served, the first ones left out")
     waits_grow: bool = Field(description="later requests waited longer: the load exceeds what is sustained")
     ttft_s: dict[str, float]
     tpot_s: dict[str, float]
     e2e_s: dict[str, float]
-
-
-class SimulationDocument(SimulatedDocument):
-    """What a simulation of a plan's target gave."""
-
     plan_id: str
     topology: str
 

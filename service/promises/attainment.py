@@ -110,10 +110,10 @@ def requests(goal: Objective, samples: Sequence[RequestSample], exceptions: Sequ
     """The requests that met a goal, of those that it is about; an exception relaxes it for its tenant."""
     bound = _bound(goal)
     relaxed = {
-        exception.tenant: _relaxed(goal, exception) for exception in exceptions if exception.metric == goal.metric
+        exception.tenant: _relaxed(goal, exception)
+        for exception in exceptions
+        if exception.metric == goal.metric and goal.tenant is None
     }
-    if goal.tenant is not None:
-        relaxed = {}
     met = total = 0
     for sample in samples:
         if sample.kind != goal.metric or goal.tenant not in {None, sample.tenant}:

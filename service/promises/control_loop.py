@@ -404,8 +404,7 @@ class ControlLoop:
         if decision.cause == "roll_back":
             known = replace(known, applied=Applied(0, 0))
         given = consents.consent(plan, rule, known, CONTROLLER, ())
-        seen = {**given.acknowledged, docs.Code.OUTSIDE_WINDOW.value: CONTROLLER.name}
-        return replace(given, acknowledged=seen)
+        return replace(given, acknowledged={**given.acknowledged, docs.Code.OUTSIDE_WINDOW.value: CONTROLLER.name})
 
     def _kept(self, found: LoopOutput) -> docs.PlanDocument | None:
         """The plan of a decision, kept; the one that waits already where it is for the same."""

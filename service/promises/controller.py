@@ -228,15 +228,12 @@ class PromiseController:
         """The goals that what runs is predicted to miss under the load that is measured."""
         load = self._measured(segment, seen)
         predicted = self.planner.prediction(seen.runs, load, seen.engine) if load else None
-        hard = [
-            (active, goal)
-            for active, goal in counted_by(segment, "requests")
-            if not goal.soft and goal.metric in LATENCIES
-        ]
         return [
             active
-            for active, goal in hard
-            if predicted is None or (predicted_of(goal, predicted) or 0.0) > (goal.value or 0.0)
+            for active, goal in counted_by(segment, "requests")
+            if not goal.soft
+            and goal.metric in LATENCIES
+            and (predicted is None or (predicted_of(goal, predicted) or 0.0) > (goal.value or 0.0))
         ]
 
     def _fresh_s(self, seen: LoopInput) -> float:

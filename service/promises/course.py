@@ -1,4 +1,4 @@
-"""The way through the time ahead: where a switch is worth what it takes, and where what runs stays. Pure."""
+"""The way through the time ahead: where a switch is worth what it takes, and where not. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -148,7 +148,7 @@ class Course:
         return replace(found, segment=segment) if holds else None
 
     def _lasting(self, span: Sequence[Segment], now: Topology) -> PlannedSegment | None:
-        """The first of several segments on what is planned for the busiest and holds all of them, if there is such."""
+        """The first of several segments on what is planned for the busiest, if that holds all of them."""
         busiest = max(span, key=lambda segment: tokens_s(self.planning.workload(segment)))
         plan = self.planning.outlook(busiest, now, self.engine).plan
         served = [self._on(segment, plan.target) for segment in span] if plan else [None]

@@ -26,11 +26,11 @@ def barred(in_force: Sequence[ActiveGoal], switched_s: Sequence[float], now: dat
 
     ``switched_s`` are the unix seconds at which switches were made.
     """
-    found = list[str]()
-    for goal in in_force:
-        if isinstance(goal.goal, ReconfigRule) and (why := _why(goal.goal, switched_s, now.timestamp())):
-            found.append(f"{why} ({goal.goal.evidence!r}, {goal.intent_id})")
-    return "; ".join(found)
+    return "; ".join(
+        f"{why} ({goal.goal.evidence!r}, {goal.intent_id})"
+        for goal in in_force
+        if isinstance(goal.goal, ReconfigRule) and (why := _why(goal.goal, switched_s, now.timestamp()))
+    )
 
 
 def _why(rule: ReconfigRule, switched_s: Sequence[float], now_s: float) -> str:
@@ -72,12 +72,13 @@ def held_against(
     found = list(breaches(plan, problem, goals))
     findings = [finding for finding, is_new in found if is_new or not alone]
     notes = [finding.message for finding, is_new in found if alone and not is_new]
-    fields = {
-        "promised": tuple(dict.fromkeys(map(called, goals))),
-        "to_acknowledge": (*document.to_acknowledge, *findings),
-        "reasons": (*document.reasons, *notes),
-    }
-    return document.model_copy(update=fields)
+    return document.model_copy(
+        update={
+            "promised": tuple(dict.fromkeys(map(called, goals))),
+            "to_acknowledge": (*document.to_acknowledge, *findings),
+            "reasons": (*document.reasons, *notes),
+        }
+    )
 
 
 def breaches(plan: Plan, problem: SearchInput, promised: Sequence[ActiveGoal]) -> Iterator[tuple[Finding, bool]]:
@@ -122,8 +123,7 @@ def _broken(
         case Objective() if goal.metric == PAUSE and pause_s > (goal.value or 0.0):
             return explain.misses(Margin(explain.goal_words(goal), pause_s, goal.value or 0.0, "s", -1.0))
         case Objective() | Config() if prediction and goal in sort_goals([goal], problem).bounds:
-            found = Candidate(topology, prediction, "")
-            margin = margin_of(goal, found, problem.workload, explain.goal_words(goal))
+            margin = margin_of(goal, Candidate(topology, prediction, ""), problem.workload, explain.goal_words(goal))
             return explain.misses(margin) if margin.margin < 0 else ""
     return ""
 

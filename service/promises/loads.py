@@ -16,10 +16,13 @@ def observed_document(
 ) -> ObservedDocument:
     """What was asked of a model in the last seconds, by everybody and by each tenant."""
     tenants = tenant_loads(seen)
-    predicted = None
-    workload = measured(seen)
-    if situation.topology is not None and workload and workload.output_tokens:
-        predicted = planner.prediction(situation.topology, replace(workload, concurrency=1), situation.capabilities)
+    load = measured(seen)
+    runs = situation.topology
+    predicted = (
+        planner.prediction(runs, replace(load, concurrency=1), situation.capabilities)
+        if runs is not None and load and load.output_tokens
+        else None
+    )
     return ObservedDocument(
         model=model,
         seconds=seen.seconds,

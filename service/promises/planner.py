@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import pairwise
 
 from intent.models import LATENCIES, Goal, Objective
@@ -80,8 +81,8 @@ class Planner:
         self._model = model
         self._profiles = profiles
         self._search = search
-        self._known: dict[tuple[object, ...], Plan | Infeasible] = {}
-        self._predicted: dict[tuple[object, ...], Prediction | None] = {}
+        self._found = lru_cache(REMEMBERED)(self._search_for)
+        self._predicted = lru_cache(REMEMBERED)(self._predict)
 
     def agenda(
         self,
@@ -96,8 +97,7 @@ class Planner:
 
         One from which a switch would come too early is divided.
         """
-        course = Course(self, engine, self._deployment.rules)
-        found = course.through(segments, now, upto, since)
+        found = Course(self, engine, self._deployment.rules).through(segments, now, upto, since)
         for number, (before, outlook) in enumerate(pairwise(found), start=1):
             if outlook.changes and self._is_early(before.segment, outlook, engine):
                 found[number] = replace(self._reached(outlook, before.workload, engine), is_early=True)
@@ -108,21 +108,21 @@ class Planner:
         plan = outlook.plan
         assert plan is not None, "it leads somewhere"
         load = outlook.workload
-        found = replace(
+        changed = replace(
             plan,
             now=now,
             now_prediction=self.prediction(now, load, engine),
             bytes_to_move=bytes_to_move(now, plan.target, self._model.spec, engine),
             switch=self.change(now, plan.target, load, engine),
         )
-        return replace(outlook, answer=found)
+        return replace(outlook, answer=changed)
 
     def change(
         self, now: Topology, target: Topology, load: Workload, engine: Capabilities | None
     ) -> SwitchPrediction | None:
         """What a switch takes under a load, or under hardly any where what runs is overloaded."""
-        for asked in (load, _calm(load)):
-            problem = self._problem(asked, now, engine)
+        for part in (load, _calm(load)):
+            problem = self._problem(part, now, engine)
             today = self._candidate(now, problem)
             there = self._candidate(target, problem)
             if today is None or there is None:
@@ -199,14 +199,11 @@ class Planner:
 
     def prediction(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction | None:
         """What a topology is predicted to do under a load; None where nobody can tell."""
-        key = ("prediction", topology, workload, engine and engine.running)
-        known = self._predicted  # a clean one takes its place when it is full: others read in threads of their own
-        if key not in known:
-            if len(known) >= REMEMBERED:
-                known = self._predicted = {}
-            found = self._candidate(topology, self._problem(workload, topology, engine))
-            known[key] = found.prediction if found else None
-        return known[key]
+        return self._predicted(topology, workload, engine)
+
+    def _predict(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction | None:
+        found = self._candidate(topology, self._problem(workload, topology, engine))
+        return found.prediction if found else None
 
     def _candidate(self, topology: Topology, problem: SearchInput) -> Candidate | None:
         try:
@@ -240,15 +237,14 @@ class Planner:
         engine: Capabilities | None,
     ) -> Plan | Infeasible:
         goals = tuple(goal for goal in segment.goals if is_about(goal, self._model.name))
-        key = (goals, workload, now, engine)
-        if known := self._known.get(key):
-            return replace(known, window=called(segment)) if isinstance(known, Plan) else known
+        found = self._found(goals, workload, now, engine)
+        return replace(found, window=called(segment)) if isinstance(found, Plan) else found
+
+    def _search_for(
+        self, goals: tuple[Goal, ...], workload: Workload, now: Topology | None, engine: Capabilities | None
+    ) -> Plan | Infeasible:
         problem = self._problem(workload, now, engine)
-        found = self._search(goals, problem, dict(self._profiles), PlanRef("", "", 0, called(segment)))
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
-        self._known[key] = found  # others plan in threads of their own: what is returned is not looked up again
-        return found
+        return self._search(goals, problem, dict(self._profiles), PlanRef("", "", 0, ""))
 
 
 def predicted_of(goal: Objective, prediction: Prediction | None) -> float | None:
