@@ -178,10 +178,9 @@ def promise_rows(promise: "docs.PromiseDocument") -> "list[Row]":
     """An intent that was activated."""
     from intentctl import render
 
-    since = f"{promise.state} since {render.moment(promise.activated_s)}"
-    if promise.ended_s is not None:
-        since = f"{promise.state} at {render.moment(promise.ended_s)}: {promise.why}"
-    rows = [(promise.intent_id, f"{since}: {promise.text}")]
+    begun = f"since {render.moment(promise.activated_s)}"
+    when = begun if promise.ended_s is None else f"at {render.moment(promise.ended_s)}: {promise.why}"
+    rows = [(promise.intent_id, f"{promise.state} {when}: {promise.text}")]
     rows += [("", f"{goal.words}, {goal.window}") for goal in promise.goals]
     rows += [("not measured", what) for what in promise.left_out]
     return rows + [("mind", what) for what in promise.against]

@@ -52,11 +52,7 @@ def read(text: str, place: ModelContext) -> Topology:
 
 def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
     """Why the deployment, its devices or its engine do not run a topology in a window, or nothing."""
-    from selector.space import (
-        load_free_blocker,
-        no_room,
-        weights_of,
-    )  # here: a service that starts need not wait for numpy
+    from selector.space import load_free_blocker, no_room, weights_of  # here: a start need not wait for numpy
     from selector.switching import way
 
     model = place.model
@@ -72,9 +68,11 @@ def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
         what = "the built-in engine moves requests between hosts on CPUs only"
         return f"{target}: {what}, and {model.name} runs on GPUs of {', '.join(hosts)}"
     problem = place.problem(window)
-    why = load_free_blocker(target, problem, weights_of(target)) or no_room(target, replace(problem, now=None))
-    if not why and way(target, problem) is None:
-        why = "an engine of its kind does not fit there, even alone"
+    why = (
+        load_free_blocker(target, problem, weights_of(target))
+        or no_room(target, replace(problem, now=None))
+        or ("" if way(target, problem) else "an engine of its kind does not fit there, even alone")
+    )
     return why and f"{target}: {why}"
 
 

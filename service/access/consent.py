@@ -153,9 +153,8 @@ def _acted(plan: PlanDocument, made: AuditEntry | None, store: Store) -> Acted:
 
 def _words(store: Store, intent_id: str, number: int | None = None) -> IntentAuthors:
     """Who is behind a version of an intent, the one that is active without a number."""
-    promise = Book(store).promise(intent_id)
-    if promise and (promise.state != "active" or number not in {None, promise.version}):
-        promise = None
+    kept = Book(store).promise(intent_id)
+    promise = kept if kept and kept.state == "active" and number in {None, kept.version} else None
     version = store.intent(intent_id, promise.version if promise else number)
     return IntentAuthors(intent_id, version.said_by if version else None, promise.activated_by if promise else None)
 

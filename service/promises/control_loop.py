@@ -399,11 +399,9 @@ class ControlLoop:
             message = "somebody said otherwise to the controller meanwhile; it looks again"
             raise RefusedError(docs.Code.NOT_APPROVED, message)
         rule = self._parts.place.deployment.approval
-        acts = self._parts.acts
-        known = consents.known_of(plan, acts)
-        if decision.cause == "roll_back":
-            known = replace(known, applied=Applied(0, 0))
-        given = consents.consent(plan, rule, known, CONTROLLER, ())
+        known = consents.known_of(plan, self._parts.acts)
+        applied = Applied(0, 0) if decision.cause == "roll_back" else known.applied
+        given = consents.consent(plan, rule, replace(known, applied=applied), CONTROLLER, ())
         return replace(given, acknowledged={**given.acknowledged, docs.Code.OUTSIDE_WINDOW.value: CONTROLLER.name})
 
     def _kept(self, found: LoopOutput) -> docs.PlanDocument | None:
