@@ -203,10 +203,16 @@ class TorchEngine(Revived):
         return Successor(self, self.topology, target, filled)
 
     def end_serving(self, why: str) -> tuple[str, ...]:
-        """End the driver that serves; see ``Revived``."""
-        names = tuple(self._live)
+        """End the driver that serves; see ``Revived``. How far each request came, the ledger knows."""
         self._driver.end(EngineLostError(why))
-        self._end_streams(why)
+        names = tuple(self._live)
+        ended: list[Output] = [
+            Token(name, each.epoch, -1, None, finish=Finish.ERROR, detail=why, is_lost=True)
+            for name, each in self._live.items()
+        ]
+        self._live.clear()
+        log.warning("%s; %d requests lost of %s, an engine is started anew", why, len(ended), self.topology)
+        self._outputs.put_nowait(ended)
         return names
 
     async def stats(self) -> EngineStats:
@@ -245,16 +251,20 @@ class TorchEngine(Revived):
         launcher = self._launchers.on(self._launchers.host_of(topology.devices))
         config = msgspec.structs.replace(self._config, topology=topology, **changes)
         driver = self._take_spare(launcher.host) or self._process(launcher, self.driver_module)
-        driver.on_outputs = self._note
-        driver.on_end = self._lost
-        driver.on_stood_in = self._stood_in
+        self._hear(driver)
         driver.send(msgspec.structs.replace(config, first_device=launcher.first_device))
-        self._driver = driver
         self._started = await driver.ready
         self._config = config
         self._pauses.served()
         if self._config.settings.spare and self.driver_module == DRIVER_MODULE and self._spare is None:
             self._begin_spare(launcher)
+
+    def _hear(self, driver: DriverProcess) -> None:
+        """It is the one that serves, or is about to."""
+        self._driver = driver
+        driver.on_outputs = self._note
+        driver.on_end = self._lost
+        driver.on_stood_in = self._stood_in
 
     def _process(self, launcher: Launcher, module: str) -> DriverProcess:
         settings = self._config.settings
@@ -319,10 +329,8 @@ class TorchEngine(Revived):
         """The driver is gone: end what ran, and start anew unless it never served."""
         reason = f"{fatal.reason}: {fatal.detail}"
         if self._driver.ready.done():
-            detail = f"{reason}; send the request again"
-            self._driver.end(EngineLostError(detail))
             most_tokens = max((open_.most_tokens for open_ in self._live.values()), default=0)
-            self._end_streams(detail)
+            self.end_serving(f"{reason}; send the request again")
             why = fatal.blaming(EngineLostError(reason))
             if self.standing and self.coming is None:
                 self.restart(partial(self._serve_standing, most_tokens, self.topology, why))
@@ -339,16 +347,6 @@ class TorchEngine(Revived):
         self.topology = stand_in.topology
         with contained("engine recovery"):
             self.comeback.came_back(lost, stand_in.topology, stand_in.why)
-
-    def _end_streams(self, detail: str) -> None:
-        """End what the lost driver served. How far each came, the ledger knows."""
-        ended: list[Output] = [
-            Token(name, each.epoch, -1, None, finish=Finish.ERROR, detail=detail, is_lost=True)
-            for name, each in self._live.items()
-        ]
-        self._live.clear()
-        log.warning("%s; %d requests lost, starting %s anew", detail, len(ended), self.topology)
-        self._outputs.put_nowait(ended)
 
     async def _serve_standing(self, most_tokens: int, lost: Topology, why: RuntimeFault) -> None:
         """By a driver that stands by on another host, if one can; else by a new one."""
@@ -405,10 +403,8 @@ class TorchEngine(Revived):
 
     def serve_by(self, driver: DriverProcess, topology: Topology) -> None:
         """From now on a driver serves that has started."""
-        self._driver, self._started = driver, driver.ready.result()
-        driver.on_outputs = self._note
-        driver.on_end = self._lost
-        driver.on_stood_in = self._stood_in
+        self._hear(driver)
+        self._started = driver.ready.result()
         self._config = msgspec.structs.replace(self._config, topology=topology)
 
     def commit(self, driver: DriverProcess, epoch: int, request_ids: tuple[str, ...]) -> None:
