@@ -400,39 +400,38 @@ class TorchDriver:
         self._service.send(answer)
 
     async def _done(self, command: wire.Command[Any]) -> object:
-        answer: object = None
         match command:
             case wire.Submit(request):
                 await self._submit(request)
             case wire.CancelStream(request_id):
                 self._cancel(request_id)
             case wire.Stats():
-                answer = self._stats()
+                return self._stats()
             case messages.Resize(num_blocks):
-                answer = await self.capacity.resize(num_blocks)
+                return await self.capacity.resize(num_blocks)
             case messages.ReadDigests(positions):
-                answer = await digests(self, self.scheduler.running, positions)
+                return await digests(self, self.scheduler.running, positions)
             case _:
-                answer = await self._switched(command)
-        return answer
+                return await self._switched(command)
+        return None
 
     async def _switched(self, command: wire.Command[Any]) -> object:
         """Part of a switch."""
-        answer: object = None
         match command:
             case messages.BeginSwitch(target):
                 await self.begin_switch(target)
             case messages.AwaitTarget():
                 await self._current().ready()
             case messages.CopyAhead():
-                answer = await self._current().lag()
+                return await self._current().lag()
             case messages.Refill(epoch, _, batching):
                 await self.free_for(self.active.topology)
                 self.fill(batching)
-                answer = Cut(epoch, self.commit(self.active, epoch), (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
+                return Cut(epoch, self.commit(self.active, epoch), (), 0, CutTimings(0.0, 0.0, 0.0, 0.0))
             case messages.CutOver(epoch, deadline_s, batching):
-                answer = await self._current().cut(epoch, deadline_s)
+                cut = await self._current().cut(epoch, deadline_s)
                 self.fill(batching)
+                return cut
             case messages.EndSwitch() if self.switch:
                 await self.switch.release()
             case messages.AbortSwitch(reason) if self.switch:
@@ -440,8 +439,8 @@ class TorchDriver:
             case messages.Crossing():
                 from runtime.torch_engine.driver.crossing import obey  # where there are several hosts
 
-                answer = await obey(self, command)
-        return answer
+                return await obey(self, command)
+        return None
 
     async def _submit(self, request: GenerationRequest) -> None:
         """Queue a request and schedule; its grammar is compiled beside the steps first."""
