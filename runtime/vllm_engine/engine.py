@@ -219,7 +219,8 @@ class VllmEngine(Revived):
         config = VllmDriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
         instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
         instance.batching = batching or launch.steps(self.settings)
-        self._listen(instance)
+        instance.on_tokens = self._hear
+        instance.on_lost = self._lost
         return instance
 
     def launcher_of(self, topology: Topology) -> Launcher:
@@ -310,10 +311,6 @@ class VllmEngine(Revived):
         """While nothing else is being started or moved, which it would slow down."""
         if self.spare and self._down is None:
             self.spare.begin()
-
-    def _listen(self, instance: Instance) -> None:
-        instance.on_tokens = self._hear
-        instance.on_lost = self._lost
 
     async def _accept(self, target: Topology, batching: Batching | None) -> Batching:
         """How far a target fills its steps, where it is one to switch to."""
@@ -423,8 +420,9 @@ class VllmEngine(Revived):
             topology.check(self.cluster, self.model)
             if why := known.serves_not(topology.stages[0].precision.weights):
                 raise errors.SwitchError(errors.Reason.UNSUPPORTED, why)
-        weights = launch.side_by_side(topologies, self.model)
-        launch.refuse_without_memory(topologies, self.cluster, weights, self.settings)
+        launch.refuse_without_memory(
+            topologies, self.cluster, launch.side_by_side(topologies, self.model), self.settings
+        )
 
 
 def _read_spec(checkpoint: Path) -> ModelSpec:
