@@ -221,6 +221,13 @@ class ModelSpec:
         return f"{self.name} is a mixture of experts ({self.architecture}): it can be planned for but not served"
 
     @property
+    def tp_degrees(self) -> tuple[int, ...]:
+        """Those that divide the KV heads and the MLP."""
+        return tuple(
+            n for n in range(1, self.num_kv_heads + 1) if not self.num_kv_heads % n and not self.intermediate_size % n
+        )
+
+    @property
     def attention_parameters(self) -> int:
         """Parameters of the attention of one layer."""
         return self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)

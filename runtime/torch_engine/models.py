@@ -99,13 +99,12 @@ class Resized:
 
 
 def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:
-    """TP degrees that divide the heads and the MLP; any number of stages up to the slabs.
+    """TP degrees that divide the KV heads and the MLP; any number of stages up to the slabs.
 
     The precision that runs. As many KV blocks as the settings say: with another topology there may be fewer, never more.
     """
-    degrees = range(1, model.num_kv_heads + 1)
     return Capabilities(
-        tuple(n for n in degrees if not model.num_kv_heads % n and not model.intermediate_size % n),
+        model.tp_degrees,
         -(-model.num_layers // settings.layers_per_slab),
         () if model.quantised else (precision,),
         tp_per_stage=True,

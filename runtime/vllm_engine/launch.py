@@ -29,7 +29,8 @@ OVERHEAD_BYTES = 2 << 30
 CPU_BYTES = 1 << 30
 """KV cache of a worker on a CPU, and staging memory."""
 USUAL = Batching(128, 2048)
-"""What vLLM chooses where it is told nothing, in a process that is no server of its own; so it is told that."""
+"""What vLLM 0.32 chooses for our drivers where it is told nothing, on each device (``SchedulerConfig``, as for each use but
+``LLM`` and ``vllm serve``, which take 256 or 1,024 sequences and 2,048 to 16,384 tokens on a GPU); it is told all the same."""
 LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_tokens"}
 """Option to the limit of a deployment that it is, where the options do not say it."""
 
@@ -39,9 +40,6 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
 
     Steps as the deployment's options fill them, and the KV cache that they say or ``sized`` made of them.
     """
-    degrees = tuple(
-        n for n in range(1, model.num_kv_heads + 1) if not model.num_kv_heads % n and not model.intermediate_size % n
-    )
     on_cpu = is_cpu(cluster)
     precisions: tuple[str, ...] = ("fp32", "bf16") if on_cpu else ("fp32", "bf16", "fp16", "fp8")
     lacks = "int8 and int4 take GPUs and a checkpoint that is quantised so (`quantization_config` in its config.json)"
@@ -51,7 +49,7 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
     has_spare = settings.spare and len(cluster.kinds) == 1
     is_eager = bool(settings.options.get("enforce_eager", on_cpu))
     return Capabilities(
-        degrees,
+        model.tp_degrees,
         model.num_layers,
         precisions,
         tp_per_stage=False,
@@ -111,8 +109,7 @@ def engine_options(
         "async_scheduling": False,
         "disable_log_stats": False,
     }
-    options = chosen | _filled(steps(settings)) | dict(settings.options)
-    return options if batching is None else options | _filled(batching)
+    return chosen | _filled(steps(settings)) | dict(settings.options) | (_filled(batching) if batching else {})
 
 
 def surroundings(cluster: Cluster, settings: VllmSettings) -> dict[str, str]:
