@@ -82,8 +82,8 @@ class StopAndCopyEngine(TorchEngine):
     async def prepare(self, target: Topology, batching: Batching | None = None) -> TorchShadow | CrossingShadow:
         """Begin to build the target; see the protocol."""
         here, there = map(self._launchers.host_of, (self.topology.devices, target.devices))
-        self._shadow = await StopAndCopyCrossing.prepare(self, target, (here, there))
-        self._shadow.batching = batching
+        filled = self.capabilities.accept(batching)
+        self._shadow = await StopAndCopyCrossing.prepare(self, target, (here, there), filled)
         return self._shadow
 
 

@@ -76,13 +76,12 @@ class CrossingEngine(Protocol):
 class CrossingShadow:
     """The target side of a switch to another host; see ``runtime.engine.Shadow``."""
 
-    batching: Batching | None = None
-    """How far steps are filled from its commit on."""
-
-    def __init__(self, engine: CrossingEngine, target: Topology, hosts: tuple[str, str]) -> None:
+    def __init__(self, engine: CrossingEngine, target: Topology, hosts: tuple[str, str], batching: Batching) -> None:
         """Use ``prepare``."""
         self._engine = engine
         self.target = target
+        self.batching = batching
+        """How far steps are filled from its commit on."""
         self._hosts = hosts
         self._source = engine.driver
         self._left = engine.topology
@@ -98,12 +97,14 @@ class CrossingShadow:
         self._is_over = False
 
     @classmethod
-    async def prepare(cls, engine: CrossingEngine, target: Topology, hosts: tuple[str, str]) -> "CrossingShadow":
+    async def prepare(
+        cls, engine: CrossingEngine, target: Topology, hosts: tuple[str, str], batching: Batching
+    ) -> "CrossingShadow":
         """Have the source refuse it, or make room; ``hosts`` are those of the source and the target."""
         await engine.up()
         here, there = hosts
         await engine.driver.call(messages.BeginDeparture(target, here, engine.address(there, here)))
-        return cls(engine, target, hosts)
+        return cls(engine, target, hosts, batching)
 
     async def ready(self) -> None:
         """Wait until the target is up and KV can come to it."""

@@ -186,12 +186,11 @@ class TorchEngine(Revived):
         if here != there:
             from runtime.torch_engine.crossing import CrossingShadow
 
-            self._shadow = await CrossingShadow.prepare(self, target, (here, there))
+            self._shadow = await CrossingShadow.prepare(self, target, (here, there), filled)
         else:
             if target != self.topology:
                 await self._call(messages.BeginSwitch(target))
-            self._shadow = TorchShadow(self._call, target, stays=target == self.topology)
-        self._shadow.batching = filled
+            self._shadow = TorchShadow(self._call, target, filled, stays=target == self.topology)
         return self._shadow
 
     async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Successor:
@@ -486,15 +485,14 @@ def _precision(topology: Topology) -> str:
 class TorchShadow:
     """The target side of a switch; see ``runtime.engine.Shadow``."""
 
-    batching: Batching | None = None
-    """How far steps are filled from its commit on."""
-
     def __init__(
-        self, call: Callable[[wire.Command[Any]], Awaitable[Any]], target: Topology, *, stays: bool = False
+        self, call: Callable[[wire.Command[Any]], Awaitable[Any]], target: Topology, batching: Batching, *, stays: bool
     ) -> None:
         """``stays``: the target serves already, and only fills its steps otherwise."""
         self._call = call
         self.target = target
+        self.batching = batching
+        """How far steps are filled from its commit on."""
         self._stays = stays
         self.moved: Moved | None = None
         """The commit, once it is heard of."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from runtime.capabilities import Batching
 from runtime.engine import Lag, Moved
 from runtime.errors import EngineLostError, Reason, SwitchError
 from runtime.kv.carrier.messages import Fetched, Met
@@ -106,7 +107,8 @@ class Engine:
 
 
 async def ready(engine: Engine) -> CrossingShadow:
-    engine.shadow = await CrossingShadow.prepare(engine, THERE, ("a", "b"))  # type: ignore[arg-type] - as much of one
+    filled = Batching(8, 256)
+    engine.shadow = await CrossingShadow.prepare(engine, THERE, ("a", "b"), filled)  # type: ignore[arg-type] - as much of one
     await engine.shadow.ready()
     return engine.shadow
 
