@@ -19,6 +19,7 @@ from selector.performance.perf import LayerCost, Step
 from selector.prediction import candidate, usual_batching
 from selector.ranking import Ranking
 from selector.space import blocker
+from selector.switching import way
 
 STAGES = 4
 DEGREES = (1, 2, 4, 8)
@@ -104,7 +105,8 @@ class Everything:
         """Whether it may not run; where devices are to be busy that is also what is busy for being slow."""
         now = self.problem.now
         is_more = now is not None and topology != now and len(topology.devices) >= len(now.devices)
-        return (is_more and self._wants_use) or bool(blocker(topology, self.problem, self.precisions))
+        is_barred = bool(blocker(topology, self.problem, self.precisions)) or way(topology, self.problem) is None
+        return (is_more and self._wants_use) or is_barred
 
     @cached_property
     def _wants_use(self) -> bool:

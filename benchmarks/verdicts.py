@@ -14,6 +14,7 @@ from selector.models import Candidate, Infeasible, Plan
 from selector.objectives import Bound
 from selector.prediction import candidate
 from selector.space import blocker
+from selector.switching import way
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.planner import Planner
 
@@ -83,12 +84,14 @@ class Verdict(Answered):
             known += self.everything.holding(self.demands.bounds)
         most = self._wishes_missed(mine)
         here = self.finder.problem
+        ways = {"shadow", "stream", way(mine.topology, here)}  # an outage is offered where there is another way
         return [
             one
             for one in known
             if not self.ranking.missed(self.demands.bounds, one)
             and self._wishes_missed(one) <= most
             and not blocker(one.topology, here, self.finder.precisions)
+            and way(one.topology, here) in ways
         ]
 
     def _beside_others(self, mine: Candidate) -> Iterator[Fault]:
