@@ -24,7 +24,7 @@ FAR = 7.0
 SCALES = {"s": 1.0, "ms": 1e-3, "%": 1e-2}
 
 _GOAL = re.compile(r"^(?P<name>.+) (?P<op><=|>=) (?P<number>[\d.,e+-]+)(?: (?P<unit>[^,]+))?(?:, .*)?$")
-_NOTHING = re.compile(r"^(?P<goal>.+): nothing holds it; ")
+_NOTHING = re.compile(r"^(?P<goal>.+): nothing (?:that was simulated |on fewer devices that was simulated )?holds it; ")
 _EXCLUDE = re.compile(r"^(?P<goals>.+) exclude each other: ")
 _TARGET = re.compile(r"^(?P<goal>.+?) would hold on (?P<where>.+?)(?P<alone>, without the other goals)?$")
 _PART = re.compile(

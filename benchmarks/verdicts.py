@@ -24,6 +24,8 @@ KINDS = (
 )  # fmt: skip
 BEGINS = datetime(2026, 1, 5, 8, tzinfo=UTC)
 MARGINS = 1e-9
+LEAST_BAND = 0.01
+"""Within which predictions are alike, whatever headroom is asked for."""
 
 
 @dataclass
@@ -123,7 +125,7 @@ class Verdict(Answered):
         is_banded = isinstance(aim, Objective) and aim.metric in BANDED
         best = min((sign * self.ranking.reading(aim, one) for one in by_cost), default=0.0)
         band = max((one.prediction.error_band for one in by_cost), default=0.0) if is_banded else 1e-6
-        room = best + abs(best) * band * (self.problem.limits.headroom if is_banded else 1)
+        room = best + abs(best) * (max(LEAST_BAND, band * self.problem.limits.headroom) if is_banded else band)
         if sign * self.ranking.reading(aim, mine) > room + 1e-9:
             found = min(by_cost, key=lambda one: sign * self.ranking.reading(aim, one))
             yield Fault("worse", f"{self.told(mine)} at {explain.goal_words(aim)} than {self.told(found)}")
