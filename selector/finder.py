@@ -38,18 +38,22 @@ class Finder:
         found = {topology: self._cost_of(topology) for part in self._parts(goals, objective) for topology in part}
         return sorted(found, key=lambda topology: (found[topology], str(topology)))
 
-    def best_at(self, goals: Sequence[Bound], aim: Bound | None, most: int) -> list[Topology]:
-        """About so many topologies that may hold the goals and are good at an aim, of each part some."""
-        parts = self._parts(goals, aim)
+    def best_at(self, goals: Sequence[Bound], aim: Bound | None, most: int, ease: float = 1.0) -> list[Topology]:
+        """About so many topologies that may hold the goals, eased, and are good at an aim, of each part some."""
+        parts = self._parts(goals, aim, ease)
         each = max(2, most // max(1, len(parts)))
         return [topology for part in parts for topology in (part[-each:] if self.timed(aim) else part[:each])]
 
-    def _parts(self, goals: Sequence[Bound], objective: Bound | None) -> list[list[Topology]]:
+    def _parts(self, goals: Sequence[Bound], objective: Bound | None, ease: float = 1.0) -> list[list[Topology]]:
         """For each part that cannot stand with the others (an engine with one TP degree, machines without a network).
 
         The cheapest first. Where nothing can be reached from what runs, what fits beside it.
         """
-        bounds = [*thresholds(goals, self.problem.workload), *self._limits]
+        named = thresholds(goals, self.problem.workload)
+        bounds = [
+            *(bound if bound.metric == "least_devices" else bound.tightened(ease) for bound in named),
+            *self._limits,
+        ]
         wanted = self.timed(objective)
         found = list[list[Topology]]()
         for grid in self.grids(_wishes(goals)):

@@ -13,6 +13,8 @@ from selector.objectives import UNSAID, WORKLOAD_RATE, Bound, margin_of, wants_u
 from selector.space import why_never, why_no_stage
 from selector.trial import Trial
 
+_EASES = (1.5, 3.0)
+"""By how much all bounds are eased together, to look for what is near all of them."""
 _IDLE = 1 / 64
 _CALM = 1 / 4
 """Of a load: what is near there may hold a part of it."""
@@ -32,6 +34,9 @@ class Infeasibility:
         bounds = self.trial.ranking.demands.bounds
         for bound in bounds:
             self._look_for(bound)
+        if not self._any_holds(bounds):
+            for ease in _EASES:
+                self.trial.judge_all(self.finder.best_at(bounds, None, _LOOKED, ease))
         self.trial.tune(self.trial.candidates, bounds)
         found = self.trial.candidates
         if not found:

@@ -25,7 +25,7 @@ from selector.prediction import as_it_runs
 from selector.ranking import Ranking
 from selector.space import blocker, weights_of
 from selector.switching import bytes_to_move, switch, told
-from selector.trial import MOST, Trial
+from selector.trial import MOST, TUNED, Trial
 
 LONGEST_PAYBACK_S = 3600.0
 """A switch that takes longer to pay for itself is not made: by then the load is another."""
@@ -162,7 +162,10 @@ def _explored(question: _Question, finder: Finder) -> list[Candidate]:
             trial.tune(today, goals)
             trial.judge_until(topologies, goals)
         else:
-            trial.tune([*today, *trial.judge_all(topologies[:MOST])], goals, objective)
+            found = [*today, *trial.judge_all(topologies[:MOST])]
+            trial.tune(found, goals, objective)
+            if demands.balance:
+                trial.tune(sorted(found, key=trial.ranking.weighed_up)[:TUNED], goals, objective)
         if held := [each for each in trial.candidates if not trial.ranking.missed(goals, each)]:
             trial.tune([trial.ranking.best(held)], goals)
             break

@@ -58,10 +58,15 @@ class Trial:
                 self.seen[topology, steps] = None
         return self.seen[topology, steps]
 
+    @property
+    def _wants_use(self) -> bool:
+        demands = self.ranking.demands
+        return any(map(wants_use, (*demands.bounds, *demands.optimised)))
+
     def _is_only_slower(self, topology: Topology) -> bool:
         """Where a goal asks for busy devices: whether it is not what runs, and neither cheaper nor on fewer devices."""
         now = self.problem.now
-        if now is None or topology == now or not any(map(wants_use, self.ranking.demands.bounds)):
+        if now is None or topology == now or not self._wants_use:
             return False
         prices = {gpu.index: gpu.usd_per_hour for gpu in self.problem.cluster.gpus}
         spent, runs = (math.fsum(prices.get(device, 0.0) for device in side.devices) for side in (topology, now))
@@ -93,7 +98,7 @@ class Trial:
         self, found: Iterable[Candidate], bounds: Sequence[Bound], objective: Bound | None = None
     ) -> list[Candidate]:
         """The nearest to some bounds, or the best at an objective, with steps that suit them better."""
-        if any(map(wants_use, [*bounds, *([objective] if objective else [])])):
+        if self._wants_use:
             return []  # what is slow is busy
 
         def worth(each: Candidate) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Protocol
 
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Batching, Capabilities
 from runtime.models import Topology
 from selector.explain import topology_words
 from selector.models import Infeasible, Plan, SwitchPrediction, Workload
@@ -66,7 +66,9 @@ class PlannedSegment:
 class Planning(Protocol):
     """What is asked of who plans."""
 
-    def outlook(self, segment: Segment, now: Topology | None, engine: Capabilities | None) -> PlannedSegment:
+    def outlook(
+        self, segment: Segment, now: Topology | None, engine: Capabilities | None, *, running: Batching | None = None
+    ) -> PlannedSegment:
         """What is to serve a segment."""
 
     def moved(self, outlook: PlannedSegment, now: Topology, engine: Capabilities | None) -> PlannedSegment:
@@ -88,6 +90,8 @@ class Course:
     planning: Planning
     engine: Capabilities | None
     rules: Rules
+    running: Batching | None = None
+    """How steps are filled where no engine says it."""
 
     def through(
         self, segments: Sequence[Segment], now: Topology | None, upto: int | None, since: datetime | None
@@ -102,7 +106,7 @@ class Course:
         here = self
         while ahead and (upto is None or len(found) < upto):
             first = ahead[0]
-            outlook = _filled_before(here._next(ahead, now, since), found[-1:])
+            outlook = here._next(ahead, now, since)
             ahead[:1] = [] if outlook.segment.ends == first.ends else [replace(first, begins=outlook.segment.ends)]
             found.append(outlook)
             now = outlook.plan.target if outlook.plan else now
@@ -112,15 +116,15 @@ class Course:
 
     def _set_as(self, outlook: PlannedSegment) -> "Course":
         """From where a plan leads, with its steps filled as it says."""
-        plan = outlook.plan
-        if self.engine is None or plan is None or plan.batching is None:
-            return self
-        return replace(self, engine=replace(self.engine, running=plan.batching))
+        steps = outlook.plan.batching if outlook.plan else None
+        if self.engine is None or steps is None:
+            return replace(self, running=steps or self.running)
+        return replace(self, engine=replace(self.engine, running=steps))
 
     def _next(self, ahead: Sequence[Segment], now: Topology | None, since: datetime | None) -> PlannedSegment:
         """What is to serve the first of these, or a first part of it."""
         segment = ahead[0]
-        wished = self.planning.outlook(segment, now, self.engine)
+        wished = self.planning.outlook(segment, now, self.engine, running=self.running)
         if now is None or wished.plan is None or not wished.changes:
             return wished
         stay = timedelta(seconds=self.rules.stay_s)
@@ -142,7 +146,7 @@ class Course:
     def _on(self, segment: Segment, topology: Topology) -> PlannedSegment | None:
         """A segment on a topology that holds its hard goals; None where it does not."""
         kept = tuple(goal for goal in segment.promised if not goal.is_wish)
-        found = self.planning.outlook(replace(segment, promised=kept), topology, self.engine)
+        found = self.planning.outlook(replace(segment, promised=kept), topology, self.engine, running=self.running)
         plan = found.plan
         holds = plan is not None and plan.target == topology and plan.prediction.gpu_util < 1
         return replace(found, segment=segment) if holds else None
@@ -150,7 +154,7 @@ class Course:
     def _lasting(self, span: Sequence[Segment], now: Topology) -> PlannedSegment | None:
         """The first of several segments on what is planned for the busiest, if that holds all of them."""
         busiest = max(span, key=lambda segment: tokens_s(self.planning.workload(segment)))
-        plan = self.planning.outlook(busiest, now, self.engine).plan
+        plan = self.planning.outlook(busiest, now, self.engine, running=self.running).plan
         served = [self._on(segment, plan.target) for segment in span] if plan else [None]
         first = served[0] if all(served) else None
         return first and self.planning.moved(first, now, self.engine)
@@ -180,14 +184,6 @@ class Course:
             return ""
         share = saved / costs / DAY.total_seconds()
         return f"{what} and back saves {share:.1%} of what a day costs, less than promises.least_gain"
-
-
-def _filled_before(outlook: PlannedSegment, before: Sequence[PlannedSegment]) -> PlannedSegment:
-    """With steps that are filled as the segment before has it: where no engine runs nobody else knows."""
-    filled = [each.plan.batching for each in before if each.plan]
-    if outlook.plan is None or not filled or filled[0] is None:
-        return outlook
-    return replace(outlook, answer=replace(outlook.plan, now_batching=filled[0]))
 
 
 def tokens_s(load: Workload) -> float:

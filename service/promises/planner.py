@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from intent.models import LATENCIES, Goal, Objective
-from runtime.capabilities import Capabilities
+from runtime.capabilities import Batching, Capabilities
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector.crossing import crossing
@@ -139,10 +139,11 @@ class Planner:
         engine: Capabilities | None,
         *,
         workload: Workload | None = None,
+        running: Batching | None = None,
     ) -> PlannedSegment:
         """What is to serve a segment from what runs ``now``, under its declared load or the one that is given."""
         load = workload or self.workload(segment)
-        outlook = PlannedSegment(segment, load, self._planned(segment, load, now, engine))
+        outlook = PlannedSegment(segment, load, self._planned(segment, load, now, engine, running))
         change = outlook.plan.switch if outlook.plan else None
         is_known = change is not None and math.isfinite(change.stop_s)  # no stop is known of what is overloaded
         return outlook if is_known else self._reached(outlook, _calm(load), engine)
@@ -235,15 +236,22 @@ class Planner:
         workload: Workload,
         now: Topology | None,
         engine: Capabilities | None,
+        running: Batching | None,
     ) -> Plan | Infeasible:
         goals = tuple(goal for goal in segment.goals if is_about(goal, self._model.name))
-        found = self._found(goals, workload, now, engine)
+        found = self._found(goals, workload, now, engine, running)
         return replace(found, window=called(segment)) if isinstance(found, Plan) else found
 
     def _search_for(
-        self, goals: tuple[Goal, ...], workload: Workload, now: Topology | None, engine: Capabilities | None
+        self,
+        goals: tuple[Goal, ...],
+        workload: Workload,
+        now: Topology | None,
+        engine: Capabilities | None,
+        running: Batching | None,
     ) -> Plan | Infeasible:
         problem = self._problem(workload, now, engine)
+        problem = replace(problem, running=running or problem.running)
         return self._search(goals, problem, dict(self._profiles), PlanRef("", "", 0, ""))
 
 
