@@ -103,8 +103,10 @@ class VllmEngine(Revived):
     def capabilities(self) -> Capabilities:
         """One TP degree for all stages, any number of stages up to the layers."""
         known = launch.capabilities(self.cluster, self.model, self.settings)
-        standby = frozenset(spare.topology for spare in self.standby if spare.batching == self.active.batching)
-        return replace(known, running=self.active.batching, standby=standby)
+        standby = frozenset(
+            spare.topology for spare in self.standby if spare.started.batching == self.active.started.batching
+        )
+        return replace(known, running=self.active.started.batching, standby=standby)
 
     @property
     def topology(self) -> Topology:
@@ -218,7 +220,6 @@ class VllmEngine(Revived):
         environment = launch.environment(topology, launcher.visible, launcher.first_device)
         config = VllmDriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
         instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
-        instance.batching = batching or launch.steps(self.settings)
         instance.on_tokens = self._hear
         instance.on_lost = self._lost
         return instance
@@ -327,7 +328,7 @@ class VllmEngine(Revived):
     def _take(self, batching: Batching, topology: Topology | None = None) -> Instance | None:
         """The standby engine used last that fills its steps so, of this topology or any; it is none any more."""
         for instance in reversed(self.standby):
-            if instance.batching == batching and topology in {None, instance.topology}:
+            if instance.started.batching == batching and topology in {None, instance.topology}:
                 self.standby.remove(instance)
                 return instance
         return None
@@ -368,7 +369,7 @@ class VllmEngine(Revived):
             self.standby.remove(instance)
         if instance is not self.active or self._down:
             begin("vLLM engine", instance.close(), self._background)
-        elif self._shadow is None and (alike := self._take(instance.batching)):
+        elif self._shadow is None and (alike := self._take(instance.started.batching)):
             begin("vLLM engine", instance.close(), self._background)
             self._serve(alike)
             with contained("engine recovery"):
@@ -381,7 +382,7 @@ class VllmEngine(Revived):
         """Start another engine, once the one before is gone; see ``Revived``."""
         await self.active.close()
         try:
-            instance = await self.launch(topology, batching or self.active.batching)
+            instance = await self.launch(topology, batching or self.active.started.batching)
         except UntoldEndError as error:
             # who does not say why may have a sick device; of several nobody knows which
             error.device = topology.devices[0] if len(topology.devices) == 1 else None

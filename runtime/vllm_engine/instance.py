@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from runtime.capabilities import Batching
 from runtime.engine import Finish, GenerationRequest, Output, Token
 from runtime.errors import EngineLostError, EngineStartError
 from runtime.models import Topology
@@ -38,8 +37,6 @@ class Instance(DriverProcess):
 
     topology: Topology
     started: VllmStarted
-    batching: Batching
-    """How far it fills its steps."""
 
     def __init__(self, launcher: Launcher, preparation: Preparation) -> None:
         """Start the process; ``serve`` gives it its orders.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.capabilities import Batching
 from runtime.engine import GenerationRequest
 from runtime.process import messages as wire
 from runtime.process.content import PinnedCheckpoint
@@ -51,6 +52,8 @@ class VllmStarted(wire.WireMessage, frozen=True):
     """Measured by the probe: tokens prefilled per second."""
     runner: str
     """Which of vLLM's model runners it has: the other one draws other noise from a seed."""
+    batching: Batching
+    """How far it fills its steps."""
 
 
 @dataclass(frozen=True, slots=True)

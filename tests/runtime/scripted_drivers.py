@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from runtime.capabilities import Batching
 from runtime.engine import Cut, EngineStats, Finish, GenerationRequest, Lag, Moved, Token
 from runtime.errors import Reason, RuntimeFault, SwitchError
 from runtime.kv.carrier.messages import Fetched, Met
@@ -110,7 +111,8 @@ class Driver:
             case vllm_wire.Preparation():
                 self.outbox.append(wire.Prepared())
             case vllm_wire.VllmDriverConfig():
-                self.outbox.append(vllm_wire.VllmStarted("not told", 8, 32, 256, (self.pid,), (), 1e3, "scripted"))
+                started = vllm_wire.VllmStarted("not told", 8, 32, 256, (self.pid,), (), 1e3, "scripted", Batching())
+                self.outbox.append(started)
 
     def step(self) -> None:
         """One token of each sequence."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runtime.capabilities import Batching
 from runtime.engine import EngineStats, Finish, GenerationRequest, SamplingParams, Token
 from runtime.errors import RequestError, RuntimeFault
 from runtime.process import messages as wire
@@ -106,6 +107,7 @@ class VllmDriver:
             shared_memory=tuple(sorted(shared_memory)),
             prefill_tokens_s=prefill_tokens_s,
             runner="V2" if config.use_v2_model_runner else "V1",
+            batching=Batching(config.scheduler_config.max_num_seqs, config.scheduler_config.max_num_batched_tokens),
         )
 
     def _submit(self, request: GenerationRequest) -> None:

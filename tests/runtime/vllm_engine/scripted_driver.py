@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 
+from runtime.capabilities import Batching
 from runtime.errors import Reason
 from runtime.process.channel import BlockingChannel
 from runtime.process.messages import Fatal, Prepared, Reply, Trouble
@@ -31,7 +32,8 @@ def main() -> None:
         sys.exit(1)
     if os.getpid() in options.get("ended", ()):
         os.kill(os.getpid(), signal.SIGKILL)
-    channel.send(VllmStarted("not told", 8, 32, 256, (os.getpid(),), (), 1e3, "scripted"))
+    filled = Batching(options["max_num_seqs"], options["max_num_batched_tokens"])
+    channel.send(VllmStarted("not told", 8, 32, 256, (os.getpid(),), (), 1e3, "scripted", filled))
     for message in messages:
         channel.send(Reply(message.call_id))
 

@@ -125,11 +125,11 @@ async def test_a_format_that_the_checkpoint_is_not_in_is_refused_before_anything
 
 
 async def test_with_steps_filled_otherwise_another_engine_starts_beside_the_same(engine):
-    assert engine.capabilities.running == engine.active.batching == Batching(128, 2048)
+    assert engine.capabilities.running == engine.active.started.batching == Batching(128, 2048)
     few = Batching(8, 256)
     shadow = await engine.prepare(ONE, few)
     other = await shadow._starting
-    assert (other.topology, other.batching, other.pid == engine.active.pid) == (ONE, few, False)
+    assert (other.topology, other.started.batching, other.pid == engine.active.pid) == (ONE, few, False)
     await shadow.abort(Reason.CANCELLED)
     with pytest.raises(SwitchError, match="at most 128 sequences at once, 2048 tokens a step"):
         await engine.prepare(ONE, Batching(129, 2048))
@@ -150,4 +150,4 @@ async def test_what_stands_by_with_steps_filled_otherwise_takes_no_place_of_what
     async with asyncio.timeout(60):
         while engine.active is first:  # noqa: ASYNC110 - another process brings it about
             await asyncio.sleep(0.01)
-    assert (engine.topology, engine.active.batching, engine.standby) == (ONE, first.batching, [other])
+    assert (engine.topology, engine.active.started.batching, engine.standby) == (ONE, first.started.batching, [other])
