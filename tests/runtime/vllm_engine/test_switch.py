@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from runtime.capabilities import Batching
+from runtime.coordinator import Coordinator
 from runtime.engine import EngineState, Finish, SamplingParams
 from runtime.errors import Reason, SwitchError
+from runtime.machine import SwitchSettings
+from runtime.models import Phase
 from runtime.process.launcher import SHARED_MEMORY, group_pids
 from runtime.process.messages import Command, Stats
+from runtime.router import Router
+from runtime.stream import Delta, GenerationParams
 from runtime.vllm_engine.engine import VllmEngine
 from runtime.vllm_engine.messages import (
     ForgetPrefixes,
@@ -22,14 +28,17 @@ from runtime.vllm_engine.messages import (
     Takeover,
 )
 from tests.runtime.scripted import reaches
+from tests.runtime.test_comeback import Forgetful
 from tests.runtime.vllm_engine.streams import (
     KINDS,
     LATE,
     LOGPROB_TOLERANCE,
     OPTIONS,
     SAMPLING,
+    TOKENIZER,
     WANTED,
     difference,
+    hearing,
     prompts,
     run_through,
     settings,
@@ -286,3 +295,64 @@ def _launched(engine: VllmEngine) -> int | None:
             if fields[1] == mine and "vllm_engine.driver.boot" in command:
                 return int(entry.name)
     return None
+
+
+async def test_a_target_that_fills_its_steps_otherwise_takes_all_requests_and_runs_so_many_at_once(streams, unswitched):
+    await streams.be(topology("1x1"))
+    usual = Batching(OPTIONS["max_num_seqs"], OPTIONS["max_num_batched_tokens"])
+    few = Batching(4, 64)
+    assert streams.engine.capabilities.running == usual
+    shadow = await streams.engine.prepare(topology("1x1"), few)
+    await shadow.ready()
+    assert shadow._target.started.batching == few, "vLLM's own max_num_seqs and max_num_batched_tokens"
+    names = ["r2", "r5", "r8", "r11", "greedy", "presence"]
+    for name in names:
+        await streams.submit(name, *WANTED[name])
+    await streams.have(20, *names)
+    assert (await streams.engine.stats()).running == len(names)
+    await streams.synced(shadow)
+    done = await streams.cut(shadow)
+    await shadow.release()
+    assert (set(done.moved), streams.engine.capabilities.running) == (set(names), few)
+    assert (await streams.engine.stats()).running == few.max_sequences
+    await streams.ended(*names)
+    assert [streams.tokens(name) for name in names] == [unswitched.tokens(name) for name in names]
+
+    back = await streams.engine.prepare(topology("1x1"), usual)
+    await back.ready()
+    await streams.synced(back)
+    await streams.cut(back)
+    await back.release()
+    assert streams.engine.active.started.batching == usual
+    await streams.engine._take(few).close()
+
+
+async def test_where_both_do_not_fit_what_runs_ends_first_and_no_token_is_lost(engine, unswitched):
+    """Last, for nothing stands by any more."""
+    async with hearing(engine) as streams:
+        await streams.be(topology("1x1"))
+    engine._epoch = 0
+    ran = engine.active
+    few = Batching(8, 128)
+    spoken: dict[str, list[Delta]] = {"r5": [], "greedy": []}
+    async with Router(engine, TOKENIZER) as router:
+
+        async def listen(name: str) -> None:
+            prompt, sampling = WANTED[name]
+            async for delta in router.generate(prompt, GenerationParams(sampling, ignore_eos=True)):
+                if not delta.is_pause:
+                    spoken[name].append(delta)
+
+        all_of_it = asyncio.gather(*map(listen, spoken))
+        while min(map(len, spoken.values())) < 5:  # noqa: ASYNC110 - a process brings it about
+            await asyncio.sleep(0.01)
+        coordinator = Coordinator(engine, router, Forgetful(), SwitchSettings())
+        report = await coordinator.switch(topology("tp2"), "anew", lambda _: None, few, outage_s=240.0)
+        await all_of_it
+        assert (router.counts.lost, router.counts.duplicates) == (0, 0)
+    assert (report.phase, report.reason, report.paths) == (Phase.DONE, None, {"anew": len(spoken)})
+    assert (engine.topology, engine.active.started.batching) == (topology("tp2"), few)
+    assert group_pids(ran.pid) == [], "what ran has ended"
+    for name, deltas in spoken.items():
+        assert [delta.index for delta in deltas] == list(range(len(deltas))), name
+        assert [delta.token_id for delta in deltas if delta.token_id is not None] == unswitched.tokens(name), name
