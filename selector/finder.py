@@ -45,7 +45,7 @@ class Finder:
         return [topology for part in parts for topology in (part[-each:] if self.timed(aim) else part[:each])]
 
     def _parts(self, goals: Sequence[Bound], objective: Bound | None, ease: float = 1.0) -> list[list[Topology]]:
-        """For each part that cannot stand with the others (an engine with one TP degree, machines without a network).
+        """For each part that cannot stand with the others (one TP degree, machines without a network).
 
         The cheapest first. Where nothing can be reached from what runs, what fits beside it.
         """
@@ -144,7 +144,7 @@ class Finder:
         return next(filter(None, (self._bound(pipeline, grid, how) for how in self.ways)), None)
 
     def _bound(self, pipeline: Pipeline, grid: Grid, how: Way) -> Topology | None:
-        """The pipeline on devices to which a switch goes so: today's first, since what they hold need not move.
+        """The pipeline on devices to which a switch goes so: today's first, for what they hold need not move.
 
         Free ones if it does not fit there.
         """

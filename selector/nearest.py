@@ -82,7 +82,7 @@ class Infeasibility:
         return min(found, key=order)
 
     def _serving_most(self, found: Sequence[Candidate]) -> Candidate | None:
-        """Where requests pile up on whatever comes nearest: what holds all goals at the largest part of the load."""
+        """Where requests pile up on what is nearest: what holds all goals at the largest part of the load."""
         timed = [bound for bound in self.trial.ranking.demands.bounds if _hangs_on_the_load(bound)]
         others = [bound for bound in self.trial.ranking.demands.bounds if bound not in timed]
         held = [each for each in found if not self.trial.ranking.missed(others, each)]

@@ -74,7 +74,7 @@ def outcome(
 
 
 def as_it_runs(problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
-    """What runs, whether or not it may go on and holds its load; None where nothing does, or nobody can tell."""
+    """What runs, may it go on or not; None where nothing does, or nobody can tell."""
     if problem.now is None:
         return None
     alone = replace(problem, workload=replace(problem.workload, concurrency=1))

@@ -53,7 +53,7 @@ class Ranking:
         return usual if usual and not self._is_worse(usual, best) else best
 
     def read(self, each: Candidate) -> float:
-        """What it reads for the latencies that were said: the sum of the logarithms, smaller is better; 0 without any."""
+        """The sum of the logarithms of the latencies that were said, smaller is better; 0 without any."""
         latencies = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
         return sum(math.log(max(1e-9, min(1e9, self.reading(goal, each)))) for goal in latencies)
 

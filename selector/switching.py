@@ -155,7 +155,7 @@ def switch(
 
 
 def told(found: SwitchPrediction) -> list[str]:
-    """What a person has to know of a switch: that requests stand still for long, and which figures are assumed."""
+    """What a person has to know of a switch: that requests stand still, and which figures are assumed."""
     sentences = list[str]()
     stop_s, most_s = (f"{float(f'{seconds:.2g}'):g} s" for seconds in (found.stop_s, found.stop_most_s))
     if found.strategy == "stream":

@@ -64,7 +64,7 @@ class Trial:
         return any(map(wants_use, (*demands.bounds, *demands.optimised)))
 
     def _is_only_slower(self, topology: Topology) -> bool:
-        """Where a goal asks for busy devices: whether it is not what runs, and neither cheaper nor on fewer devices."""
+        """Where busy devices are asked for: whether it is neither what runs, nor cheaper, nor on fewer."""
         now = self.problem.now
         if now is None or topology == now or not self._wants_use:
             return False
@@ -73,7 +73,7 @@ class Trial:
         return len(topology.devices) >= len(now.devices) and spent >= runs
 
     def judge_until(self, topologies: Sequence[Topology], bounds: Sequence[Bound]) -> list[Candidate]:
-        """Those of a list that rises in cost, up to the first cost at which one holds the bounds as it is or tuned."""
+        """Those of a list that rises in cost, up to the first at which one holds the bounds, tuned or not."""
         found = list[Candidate]()
         prices = {gpu.index: gpu.usd_per_hour for gpu in self.problem.cluster.gpus}
 

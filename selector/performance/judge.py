@@ -115,7 +115,7 @@ def _sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) ->
 
 
 def arrivals(workload: Workload, number: int, most_tokens: int) -> Arrivals:
-    """So many requests of a load, the same ones each time; lengths are drawn evenly from their distribution."""
+    """So many requests of a load, the same ones each time, their lengths drawn evenly."""
     inputs, outputs, gaps = _drawn(replace(workload, rate_rps=1.0, concurrency=1), number, most_tokens)
     cached = np.minimum(inputs - 1, (inputs * workload.prefix_hit).astype(np.int64))
     return Arrivals(np.cumsum(gaps) / max(workload.rate_rps, IDLE_RPS), inputs, outputs, cached)
@@ -135,7 +135,7 @@ def _drawn(workload: Workload, number: int, most_tokens: int) -> tuple[Whole, Wh
 
 
 def _lengths(spread: Spread, mean: int, number: int, most: int) -> Whole:
-    """Quantiles of a distribution in order, evenly apart; none above a length, and the mean as near as that allows."""
+    """Quantiles of lengths, evenly apart, none above a length, with the mean as near as that allows."""
     places = (np.arange(number) + 0.5) / number
     if spread.histogram:
         lengths, shares = np.array(sorted(spread.histogram)).T
@@ -157,13 +157,13 @@ def _normal(number: int) -> Values:
 
 
 def _sigma(p95_by_mean: float) -> float:
-    """Of the lognormal with a P95 by its mean: the smaller root of ``1.645 s - s**2 / 2 = log(p95_by_mean)``."""
+    """Of a lognormal by its P95: the smaller root of ``1.645 s - s**2 / 2 = log(p95_by_mean)``."""
     z = NormalDist().inv_cdf(0.95)
     return z - math.sqrt(max(0.0, z * z - 2 * math.log(p95_by_mean)))
 
 
 def _requests(server: ServerModel, workload: Workload) -> int:
-    """As ``STEPS`` allow, beside as many others as there are at least; a power of 2, so that neighbours draw alike."""
+    """As many as ``STEPS`` allow; a power of 2, so that neighbours draw alike."""
     outputs = max(1, workload.output_tokens)
     context = workload.input_tokens + outputs / 2
     alone_s = sum(stage.seconds(Step(1, context, context, 1)) for stage in server.stages) / server.share

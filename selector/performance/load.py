@@ -12,7 +12,7 @@ SERVING_SHARE = 0.93
 
 
 def static_batch(server: ServerModel, batch: int, input_tokens: int, output_tokens: int) -> tuple[float, float, float]:
-    """TTFT, TPOT and E2E where every sequence is prefilled together, then decoded together, as offline benchmarks do.
+    """TTFT, TPOT and E2E where all is prefilled together, then decoded together, as offline benchmarks do.
 
     No queue, no mixing.
     """

@@ -1,4 +1,4 @@
-"""A serving engine in virtual time, compiled: arrivals, admission, chunked prefill, continuous batching, pipeline stages. Pure.
+"""A serving engine in virtual time, compiled: continuous batching, chunked prefill, pipelines. Pure.
 
 Event-driven: the clock jumps from the end of one step to the next. Requests are admitted in order of arrival when a sequence slot
 and KV for their whole length are free (so none is ever evicted); each step carries one token of every running sequence and as
@@ -30,7 +30,7 @@ compiled: Callable[[Function], Function] = numba.njit(inline="always")  # calls 
 
 
 def kept(function: Function) -> Function:
-    """Compile when it is first called, with all that it calls; kept beside this file or in the user's cache."""
+    """Compile at the first call, with all that it calls; kept beside this file or in the user's cache."""
     try:
         return numba.njit(function, cache=True, nogil=True)
     except RuntimeError as error:  # neither folder can be written
@@ -85,7 +85,7 @@ class ServerModel:
 
     @cached_property
     def figures(self) -> tuple[Values, Values, Values]:
-        """The stages as ``step_s`` reads them: figures of each, of its layers, and the points of its all-reduce."""
+        """The stages as ``step_s`` reads them: of each, of its layers, and the points of its all-reduce."""
         kinds = max(len(stage.layers) for stage in self.stages)
         points = max(2, *(len(stage.allreduce) for stage in self.stages))
         own = np.zeros((len(self.stages), 7))
@@ -109,7 +109,7 @@ class ServerModel:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What became of requests, in their order; NaN where one cannot ever fit, or was not served within the steps."""
+    """What became of requests, in their order; NaN where one can never fit, or was not served in time."""
 
     at_s: Values
     first_s: Values

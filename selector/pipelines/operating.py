@@ -310,7 +310,7 @@ class Setting:
 
 
 def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times]:
-    """*busy* and *first* of every kind at every point, with every prompt of the mean length and nobody waiting but for a step.
+    """*busy* and *first* of every kind at every point, prompts of the mean length, waits for a step alone.
 
     Raises:
         ProfileError: a format or group size without figures.

@@ -96,7 +96,7 @@ class Proof:
 def ladder(
     grid: Grid, bounds: Sequence[Threshold], objective: Threshold | None, cost: Metric, each: int = 2
 ) -> list[Pipeline]:
-    """Pipelines that may hold the bounds, on rungs from eased bounds to much tighter ones, with the cheapest first.
+    """Pipelines that may hold the bounds, on rungs from eased to much tighter ones, the cheapest first.
 
     On each rung the ``each`` cheapest device counts with most room to spare are built, in several depths; where there is an
     objective the rungs lie between the loosest and the tightest bound on it, and only its. What is left out is no worse than
@@ -120,7 +120,7 @@ def ladder(
 
 
 def eased_of(bounds: Sequence[Threshold]) -> list[Threshold]:
-    """What nothing misses that holds the bounds: a rate is sustained with more at once than latencies are read with."""
+    """What nothing misses that holds the bounds; a rate takes a larger batch than latencies do."""
     latencies = (_TIMED - {"rate"}) & {bound.metric for bound in bounds}
     return [bound.eased for bound in bounds if bound.metric != "rate" or not latencies]
 
@@ -329,7 +329,7 @@ class _BoundSearch:
         return np.flatnonzero(self.most_by_point >= self.wanted)
 
     def pipeline(self, depth: int | None = None, cell: int | None = None) -> Pipeline:
-        """The one with most room to spare, of all or of a depth (by its place) on some device counts (by theirs)."""
+        """The one with most room to spare, of all or of a depth on some device counts (each by its place)."""
         points = self.layers.reshape(len(self.layers), -1)
         place, counts = divmod(int(points.argmax()), points.shape[1])
         if depth is not None and cell is not None:
