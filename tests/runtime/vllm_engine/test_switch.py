@@ -37,6 +37,7 @@ from tests.runtime.vllm_engine.streams import (
     SAMPLING,
     TOKENIZER,
     WANTED,
+    Streams,
     difference,
     hearing,
     prompts,
@@ -297,11 +298,26 @@ def _launched(engine: VllmEngine) -> int | None:
     return None
 
 
+USUAL = Batching(OPTIONS["max_num_seqs"], OPTIONS["max_num_batched_tokens"])
+
+
+async def fill_as_usual(streams: Streams) -> None:
+    """For the tests that come next."""
+    other = streams.engine.active
+    shadow = await streams.engine.prepare(other.topology, USUAL)
+    await shadow.ready()
+    await streams.synced(shadow)
+    await streams.cut(shadow)
+    await shadow.release()
+    streams.engine.standby.remove(other)
+    await other.close()
+    assert streams.engine.active.started.batching == USUAL
+
+
 async def test_a_target_that_fills_its_steps_otherwise_takes_all_requests_and_runs_so_many_at_once(streams, unswitched):
     await streams.be(topology("1x1"))
-    usual = Batching(OPTIONS["max_num_seqs"], OPTIONS["max_num_batched_tokens"])
     few = Batching(4, 64)
-    assert streams.engine.capabilities.running == usual
+    assert streams.engine.capabilities.running == USUAL
     shadow = await streams.engine.prepare(topology("1x1"), few)
     await shadow.ready()
     assert shadow._target.started.batching == few, "vLLM's own max_num_seqs and max_num_batched_tokens"
@@ -318,13 +334,7 @@ async def test_a_target_that_fills_its_steps_otherwise_takes_all_requests_and_ru
     await streams.ended(*names)
     assert [streams.tokens(name) for name in names] == [unswitched.tokens(name) for name in names]
 
-    back = await streams.engine.prepare(topology("1x1"), usual)
-    await back.ready()
-    await streams.synced(back)
-    await streams.cut(back)
-    await back.release()
-    assert streams.engine.active.started.batching == usual
-    await streams.engine._take(few).close()
+    await fill_as_usual(streams)
 
 
 async def test_where_both_do_not_fit_what_runs_ends_first_and_no_token_is_lost(engine, unswitched):
@@ -356,3 +366,5 @@ async def test_where_both_do_not_fit_what_runs_ends_first_and_no_token_is_lost(e
     for name, deltas in spoken.items():
         assert [delta.index for delta in deltas] == list(range(len(deltas))), name
         assert [delta.token_id for delta in deltas if delta.token_id is not None] == unswitched.tokens(name), name
+    async with hearing(engine) as streams:
+        await fill_as_usual(streams)
