@@ -43,7 +43,7 @@ class Watched:
 def watched() -> Iterator[Watched]:
     """Look at what ``select`` simulates, as it does it."""
     seen = Watched()
-    made: dict[str, Any] = {"Finder": search.Finder, "Trial": search.Trial}
+    made: dict[str, Any] = {"Finder": Finder, "Trial": Trial}
 
     def first(name: str, **how: Any) -> Any:
         found = made[name](**how)

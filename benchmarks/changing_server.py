@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.stepwise_server import MicroBatch, ServerRun, SimulatedRequest
-from selector.performance.simulator import RequestArrival, ServerModel
+from selector.performance.perf import ServerModel
+from selector.performance.simulator import RequestArrival
 
 
 @dataclass(frozen=True, slots=True)

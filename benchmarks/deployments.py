@@ -212,7 +212,7 @@ def _sustained(cluster: Cluster, spec: ModelSpec, precision: str, draw: random.R
     load = Workload(1e-3, inputs, outputs, draw.choice((1, 4, 16)))
     for field in ("inputs", "outputs"):
         spread = draw.choice(SPREADS)
-        load = load if spread is None else replace(load, **{field: spread})
+        load = load if spread is None else replace(load, **{field: spread})  # type: ignore[arg-type]
     load = replace(load, burstiness=draw.choice((1.0, 1.0, 0.5, 2.0)), prefix_hit=draw.choice((0.0, 0.0, 0.3, 0.7)))
     problem = SearchInput(cluster, spec, replace(load, concurrency=1), None)
     rates = [
@@ -292,7 +292,7 @@ def _devices(draw: random.Random, problem: SearchInput) -> Goal:
 
 def _utilisation(draw: random.Random, _problem: SearchInput) -> Goal:
     op = draw.choice((">=", "<="))
-    return Objective("gpu_util", op, "utilisation", value=draw.choice((0.3, 0.5, 0.7)), unit="ratio")
+    return Objective("gpu_util", op, "utilisation", value=draw.choice((0.3, 0.5, 0.7)), unit="ratio")  # type: ignore[arg-type]
 
 
 def _quality(draw: random.Random, _problem: SearchInput) -> Goal:
@@ -340,7 +340,7 @@ def _place(draw: random.Random, problem: SearchInput) -> Goal:
     names = [f"gpu_type:{kind}" for kind in problem.cluster.kinds]
     names += [f"node:{node.name}" for node in problem.cluster.nodes]
     rule = draw.choice(("require", "forbid", "prefer", "freeze"))
-    return Placement(rule, draw.choice(names), f"{rule} a place")
+    return Placement(rule, draw.choice(names), f"{rule} a place")  # type: ignore[arg-type]
 
 
 def _still(_draw: random.Random, _problem: SearchInput) -> Goal:

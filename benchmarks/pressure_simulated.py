@@ -29,7 +29,8 @@ from runtime.capabilities import Limits
 from runtime.footprint import blocks_beside
 from runtime.models import Cluster, LayerRange, ModelSpec, Stage, Topology
 from selector.models import ALIKE, Candidate, Plan, PlanRef, SearchInput, Workload, shape
-from selector.performance.simulator import RequestArrival, ServerModel
+from selector.performance.perf import ServerModel
+from selector.performance.simulator import RequestArrival
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import server_of
 from selector.search import select

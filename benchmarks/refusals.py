@@ -125,7 +125,7 @@ class Refused:
                 yield Fault("error", f"no goal is called {goal['name']}")
                 return
             (bound,) = named[:1]
-            eased = replace(bound, value=read_number(goal["number"], goal["unit"]))
+            eased = replace(bound, value=read_number(goal["number"], goal["unit"]))  # type: ignore[arg-type]
             whole = [eased if goal == self._original(bound) else goal for goal in self.asked.case.goals]
             asked = whole if not told["alone"] else [*structural(self.asked.case.goals), eased]
             found = self._ask(asked)

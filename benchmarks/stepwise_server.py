@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from selector.performance.perf import Step
-from selector.performance.simulator import RequestArrival, ServerModel
+from selector.performance.perf import ServerModel, Step
+from selector.performance.simulator import RequestArrival
 
 _LEAP = 3
 """From so many steps on it is quicker to take them together than one by one."""

@@ -18,16 +18,15 @@ from runtime.notation import parse_topology
 from selector.models import Profile, SelectorError, Workload, shape
 from selector.performance.judge import closed, judged, reading_of
 from selector.performance.load import static_batch
-from selector.performance.simulator import Arrivals, ServerModel, simulate
+from selector.performance.perf import ServerModel
+from selector.performance.simulator import Arrivals, simulate
 from selector.performance.traces import read_trace
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.prediction import confidence, server_of
-from selector.profiles import load
+from selector.profiles import NODE_LINK, load
 
 NETWORK = Link("network", 12.5e9, 25e-6)
 """Between device kinds, which are taken to stand in a machine each: 100 Gb/s."""
-NODE_LINK = Link("node", 25e9, 10e-6)
-"""Within a machine; what a profile says of its links goes before it."""
 USED = 0.95
 """Share of a device's memory that a serving engine gets; a deployment's own devices keep back ``HEADROOM``."""
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")

@@ -16,7 +16,6 @@ import yaml
 
 from intentctl import render
 from intentctl.arguments import OutputFormat
-from intentctl.predict import NODE_LINK
 from intentctl.render import Document
 from intentctl.status import failure
 from intentctl.steps import Bench, Design, Readings
@@ -26,7 +25,7 @@ from runtime.models import Cluster, Node
 from selector.models import Profile, SelectorError
 from selector.performance.fit import Fit, Running, StepSample, figure, fit
 from selector.pipelines.operating import BLOCK_TOKENS
-from selector.profiles import available, load
+from selector.profiles import NODE_LINK, available, load
 
 if TYPE_CHECKING:
     from intentctl.client import Client

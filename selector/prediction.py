@@ -10,10 +10,9 @@ from runtime.errors import TopologyError
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
 from selector.models import Candidate, Prediction, Profile, ProfileError, SearchInput, Source
-from selector.performance.judge import IDLE_RPS, LoadFigures, judged, sustained_rps
-from selector.performance.load import SERVING_SHARE
-from selector.performance.perf import stage_costs
-from selector.performance.simulator import ServerModel
+from selector.performance.judge import LoadFigures, judged, sustained_rps
+from selector.performance.load import IDLE_RPS, SERVING_SHARE
+from selector.performance.perf import ServerModel, stage_costs
 from selector.pipelines.operating import BLOCK_TOKENS
 
 

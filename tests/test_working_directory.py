@@ -58,7 +58,8 @@ async def test_a_process_that_an_engine_starts_imports_nothing_of_it(name, ran, 
 
 
 def test_the_command_imports_nothing_of_it(ran):
-    command = [sys.executable, "-m", "intentctl", "parse", "keep p95 TTFT under 300 ms"]
+    file = Path(__file__).parents[1] / "examples" / "local-cpu.yaml"
+    command = [sys.executable, "-m", "intentctl", "parse", "keep p95 TTFT under 300 ms", "--deployment", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ("300 ms" in done.stdout, ran()) == (True, set()), done.stderr
 

@@ -176,12 +176,12 @@ class TorchEngine(Revived):
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> "TorchShadow | CrossingShadow":
         """Begin to build the target; see the protocol."""
-        filled = self.capabilities.accept(batching)
         if _precision(target) != (running := _precision(self.topology)):
             raise SwitchError(
                 Reason.UNSUPPORTED,
                 f"the torch engine computes in {running} on these devices until it is started anew, not as {target}",
             )
+        filled = self.capabilities.accept(batching)
         here, there = map(self._launchers.host_of, (self.topology.devices, target.devices))
         if here != there:
             from runtime.torch_engine.crossing import CrossingShadow

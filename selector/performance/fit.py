@@ -18,8 +18,7 @@ from runtime.capabilities import USUAL_BATCHING
 from runtime.models import Cluster, ModelSpec, Precision, Topology
 from selector.models import Profile, SampleError
 from selector.performance.load import period_s
-from selector.performance.perf import Step, stage_costs
-from selector.performance.simulator import ServerModel
+from selector.performance.perf import ServerModel, Step, stage_costs
 
 MIN_PREFILLS = 3
 MIN_DECODES = 4

@@ -13,8 +13,9 @@ import numpy as np
 
 from intent.models import PERCENTILES
 from selector.models import ALIKE, Spread, Workload
-from selector.performance.perf import Step
-from selector.performance.simulator import Arrivals, Served, ServerModel, Values, Whole, simulate
+from selector.performance.load import IDLE_RPS
+from selector.performance.perf import ServerModel, Step
+from selector.performance.simulator import Arrivals, Served, Values, Whole, simulate
 
 Reading = dict[str, float]
 """``mean`` and percentiles, in seconds."""
@@ -26,8 +27,6 @@ STEPS = 50_000
 """Of a stage, that one simulation is meant to compute: it has so many fewer requests where each needs more."""
 MOST_STEPS = 200_000
 """Of a stage, after which a simulation ends whatever is left."""
-IDLE_RPS = 1e-9
-"""What no requests at all are taken for."""
 _SEED = 0
 _TURNS = 24
 _LEAST_TURNS = 8

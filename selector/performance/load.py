@@ -2,9 +2,10 @@
 
 import math
 
-from selector.performance.perf import Step
-from selector.performance.simulator import ServerModel
+from selector.performance.perf import ServerModel, Step
 
+IDLE_RPS = 1e-9
+"""What no requests at all are taken for."""
 LONGEST = 2**20
 """Tokens in or out of the longest request that is taken seriously."""
 SERVING_SHARE = 0.93

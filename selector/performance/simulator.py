@@ -9,14 +9,13 @@ server that they pass in order. What a step takes is ``StageCost``'s; a step cou
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
-from selector.performance.perf import ALLREDUCES_PER_LAYER, OVERLAP, StageCost
+from selector.performance.perf import ALLREDUCES_PER_LAYER, OVERLAP, ServerModel
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -67,44 +66,6 @@ class Arrivals:
 
     def __len__(self) -> int:
         return len(self.at_s)
-
-
-@dataclass(frozen=True)
-class ServerModel:
-    """A topology as a server: its stages, and what may be in flight."""
-
-    stages: tuple[StageCost, ...]
-    slots: int
-    """Sequences that may run at once."""
-    kv_tokens: int
-    """Tokens whose KV fits."""
-    chunk_tokens: int
-    """Tokens of one step, decodes included."""
-    share: float = 1.0
-    """Share of the step rate that scheduling and ragged batches leave; 1 is a step model alone."""
-
-    @cached_property
-    def figures(self) -> tuple[Values, Values, Values]:
-        """The stages as ``step_s`` reads them: of each, of its layers, and the points of its all-reduce."""
-        kinds = max(len(stage.layers) for stage in self.stages)
-        points = max(2, *(len(stage.allreduce) for stage in self.stages))
-        own = np.zeros((len(self.stages), 7))
-        layers = np.zeros((len(self.stages), kinds, 9))
-        reduce = np.zeros((len(self.stages), points, 2))
-        for place, stage in enumerate(self.stages):
-            own[place] = (
-                stage.overhead_s + stage.head_s + stage.hop[0],
-                stage.row_s,
-                stage.hop[1] * stage.hidden_bytes,
-                stage.hidden_bytes,
-                len(stage.allreduce),
-                self.share,
-                self.stages.index(stage),  # the first that is alike
-            )
-            for number, (count, layer) in enumerate(stage.layers):
-                layers[place, number] = (count, *astuple(layer))
-            reduce[place, : len(stage.allreduce)] = stage.allreduce or np.zeros((0, 2))
-        return own, layers, reduce
 
 
 @dataclass(frozen=True, slots=True)

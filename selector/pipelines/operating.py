@@ -11,8 +11,7 @@ from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import HEADROOM, kv_bytes_per_token
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
 from selector.models import Profile, SearchInput, Workload
-from selector.performance.judge import IDLE_RPS
-from selector.performance.load import SERVING_SHARE
+from selector.performance.load import IDLE_RPS, SERVING_SHARE
 from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
 
 

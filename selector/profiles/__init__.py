@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from intent.tables import mapping
+from runtime.models import Link
 from selector.models import CpuSamples, Profile, ProfileError
 
 
@@ -71,6 +72,8 @@ def _parsed(document: Any) -> Profile:
     return Profile.from_mapping(document)
 
 
+NODE_LINK = Link("node", 25e9, 10e-6)
+"""Within a machine; what a profile says of its links goes before it."""
 KIND = "CPU"
 GROUPS = (2, 4, 8)
 ERROR_BAND = 0.5

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.changing_server import Change, simulate
-from selector.performance.perf import LayerCost, StageCost, Step
-from selector.performance.simulator import RequestArrival, ServerModel
+from selector.performance.perf import LayerCost, ServerModel, StageCost, Step
+from selector.performance.simulator import RequestArrival
 
 
 def stage(step_s: float = 0.01, token_s: float = 1e-4, kv_s: float = 1e-7) -> StageCost:

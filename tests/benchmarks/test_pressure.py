@@ -28,8 +28,8 @@ from benchmarks.questions import cluster_of
 from runtime.errors import Reason, StreamError, SwitchError
 from runtime.notation import parse_topology
 from selector.models import shape
-from selector.performance.perf import LayerCost, StageCost
-from selector.performance.simulator import RequestArrival, ServerModel
+from selector.performance.perf import LayerCost, ServerModel, StageCost
+from selector.performance.simulator import RequestArrival
 from tests.rows import rows
 
 LIVE = Live((76, 25), clients=3, phases=2, num_requests=4, scale=1.0, rounds=1, seed=0)

@@ -251,7 +251,7 @@ class ScriptedEngine:
         if self.script.lost_while is phase:
             raise SwitchError(Reason.RANK_LOST, f"a rank of the target was lost while {phase.value}")
 
-    def move(self, epoch: int, target: Topology, batching: Batching | None) -> tuple[str, ...]:
+    def move(self, epoch: int, target: Topology, batching: Batching | None = None) -> tuple[str, ...]:
         """Commit a cut: every request speaks under ``epoch`` from now on."""
         for sequence in self._sequences.values():
             sequence.epoch = epoch

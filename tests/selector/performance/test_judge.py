@@ -14,8 +14,8 @@ from runtime.models import Cluster, Gpu, Link, Node, uniform
 from selector.models import ALIKE, Spread, Workload, shape
 from selector.performance.judge import arrivals, batch_of, closed, judged, reading_of, sustained_rps
 from selector.performance.load import SERVING_SHARE, static_batch
-from selector.performance.perf import stage_costs
-from selector.performance.simulator import Arrivals, Served, ServerModel, simulate
+from selector.performance.perf import ServerModel, stage_costs
+from selector.performance.simulator import Arrivals, Served, simulate
 from selector.performance.traces import read_trace, workload_of
 from tests.rows import rows
 from tests.tries import tries
@@ -136,8 +136,8 @@ def test_a_higher_rate_is_never_faster_and_none_beyond_what_is_sustained_has_an_
     )
     for reading in ("ttft_s", "tpot_s", "e2e_s"):
         slow, quick = getattr(busy, reading), getattr(calm, reading)
-        assert slow["mean"] >= 0.97 * quick["mean"], "of a few thousand requests, not the same"
-        assert slow["p99"] >= 0.8 * quick["p99"]
+        assert slow["mean"] >= 0.95 * quick["mean"], "of a few hundred to a few thousand requests, not the same"
+        assert slow["p99"] >= 0.7 * quick["p99"]
         assert quick["p50"] <= quick["p90"] <= quick["p95"] <= quick["p99"] <= quick["p99.9"]
         assert set(getattr(beyond, reading).values()) == {math.inf}
     assert beyond.waits_grow

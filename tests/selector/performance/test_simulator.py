@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks import stepwise_server
 from benchmarks.stepwise_server import SimulatedRequest
-from selector.performance.perf import LayerCost, StageCost, Step
-from selector.performance.simulator import Arrivals, RequestArrival, Served, ServerModel, kept, simulate, step_s
+from selector.performance.perf import LayerCost, ServerModel, StageCost, Step
+from selector.performance.simulator import Arrivals, RequestArrival, Served, kept, simulate, step_s
 from tests.rows import rows
 from tests.tries import tries
 
