@@ -255,7 +255,9 @@ def _readable(goal: Goal, problem: SearchInput) -> bool:
 
 
 def _priced(goal: Bound, problem: SearchInput) -> Bound:
-    """Devices stand for cost where some have no price."""
+    """Devices stand for cost where some have no price, and the fewest of them for the busiest."""
+    if isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.op == "maximize":
+        return replace(goal, metric="gpu_count", op="minimize", unit="gpus")
     if isinstance(goal, Objective) and goal.metric == "cost" and problem.unpriced:
         return replace(goal, metric="gpu_count", unit="gpus")
     return goal

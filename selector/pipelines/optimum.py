@@ -111,7 +111,9 @@ def ladder(
         return []
     if len(grid.stage_slots) == 1:  # each depth is one choice, and there are few
         found = search.cheapest(cost, MOST_STAGES)
-        return sorted(found, key=lambda pipeline: aimed(pipeline, objective, grid))[:_BEST] if objective else found
+        if objective:
+            found = sorted(found, key=lambda pipeline: aimed(pipeline, objective, grid))[:_BEST]
+        return sorted(found, key=lambda pipeline: spent(pipeline, cost, grid))
     found = search.cheapest(cost, each)
     for rung in search.rungs(objective) if objective else _tighter(search, bounds):
         found += rung.cheapest(cost, each)
