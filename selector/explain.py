@@ -46,12 +46,7 @@ def amount(value: float, unit: str | None) -> str:
         return f"{value * 100:.3g} %"
     if unit == "gpus" or not unit:
         return f"{value:.3g}"
-    return f"{_plain(value)} {unit}"
-
-
-def _plain(value: float) -> str:
-    """Three significant digits, no exponent for large numbers."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
 
 def goal_words(goal: Goal) -> str:
@@ -95,19 +90,22 @@ def instead(goal: Bound, margin: Margin) -> str:
     name = goal_words(goal).split(f" {goal.op} ", maxsplit=1)[0]
     bound = amount(margin.bound, margin.unit) if margin.unit else f"{margin.bound:g}"
     where = "may be" if isinstance(goal, Objective) and goal.evidence in UNSAID else "where you said"
-    return f"{name} {reading(margin)} {where} {bound}"
+    return f"{name} {reading(margin)} {where} {bound}{_edge(margin)}"
 
 
 def part(candidate: Candidate, rate_rps: float, asked_rps: float, money: str) -> str:
     """How much of a load holds all the goals: ``holds at 3 of your 4 requests/s on A100 TP4``."""
     holds = f"{money} buys" if money else "every goal holds at"
-    return f"{holds} {_floored(rate_rps):.3g} of your {asked_rps:.3g} requests/s on {candidate_words(candidate)}"
+    served_rps = to_digits(rate_rps, 3, up=False)
+    return f"{holds} {served_rps:.3g} of your {asked_rps:.3g} requests/s on {candidate_words(candidate)}"
 
 
-def _floored(value: float) -> float:
-    """Three significant digits, and no more than the value."""
-    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return math.floor(value / scale) * scale
+def to_digits(value: float, digits: int, *, up: bool) -> float:
+    """So many significant digits, rounded up or down."""
+    if not value:
+        return value
+    scale = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits)
+    return (math.ceil(value / scale) if up else math.floor(value / scale)) * scale
 
 
 def missed_goals(goals: Sequence[Goal]) -> str:
@@ -117,10 +115,13 @@ def missed_goals(goals: Sequence[Goal]) -> str:
 
 def misses(margin: Margin) -> str:
     """That a goal is not held, and by what prediction."""
-    edge = ", on a knife's edge" if margin.is_knife_edge else ""
     return f"misses {margin.goal}: " + (
-        f"{reading(margin)} predicted{edge}" if margin.unit else f"it has {reading(margin)}"
+        f"{reading(margin)} predicted{_edge(margin)}" if margin.unit else f"it has {reading(margin)}"
     )
+
+
+def _edge(margin: Margin) -> str:
+    return ", on a knife's edge" if margin.is_knife_edge else ""
 
 
 def simulated(topologies: int, cheaper: int) -> str:
@@ -131,8 +132,7 @@ def simulated(topologies: int, cheaper: int) -> str:
 
 def optimises_less(goal: Goal, mine: float, best: float) -> str:
     """Why a worse value of an optimised goal loses."""
-    unit = goal.unit if isinstance(goal, Objective) else None
-    unit = unit or (DEFAULT_UNITS.get(goal.metric) if isinstance(goal, Objective) else None)
+    unit = (goal.unit or DEFAULT_UNITS.get(goal.metric)) if isinstance(goal, Objective) else None
     return f"is worse for {goal_words(goal)}: {amount(mine, unit)} against {amount(best, unit)}"
 
 
@@ -155,8 +155,8 @@ def balances_less(balance: Balance, mine: tuple[float, float], best: tuple[float
 
 def offer(today: Candidate, best: Candidate, *, priced: bool) -> str:
     """What a change could save that nobody asked for."""
-    money = amount(today.prediction.usd_per_hour - best.prediction.usd_per_hour, "USD/h")
-    saved = money if priced else _devices(best, of=today)
+    less_usd = today.prediction.usd_per_hour - best.prediction.usd_per_hour
+    saved = amount(less_usd, "USD/h") if priced else _devices(best, of=today)
     return (
         f"{topology_words(best.topology)} would hold the same goals and save {saved}; ask for the lowest cost to get it"
     )
@@ -212,16 +212,14 @@ def summary(candidate: Candidate) -> str:
 
 
 def proof(found: Proof, layers: int) -> str:
-    """Why nothing is better in one respect."""
+    """Why nothing costs less."""
     bound = found.bound
-    match bound.metric:
-        case "devices":
-            words = f"on fewer than {bound.value:.0f} devices nothing can hold these goals"
-        case "usd_per_hour":
-            words = f"for less than {bound.value:.4g} USD/h nothing can hold these goals"
-        case _:
-            words = f"beyond {bound.value:.4g} nothing can hold these goals"
-    return f"{words}: they leave room for at most {found.layers} of {layers} layers"
+    less = (
+        f"on fewer than {bound.value:.0f} devices"
+        if bound.metric == "devices"
+        else f"for less than {bound.value:.4g} USD/h"
+    )
+    return f"{less} nothing can hold these goals: they leave room for at most {found.layers} of {layers} layers"
 
 
 def for_everyone(goal: Goal) -> str:

@@ -34,7 +34,7 @@ class Infeasibility:
         bounds = self.trial.ranking.demands.bounds
         for bound in bounds:
             self._look_for(bound)
-        if not self._any_holds(bounds):
+        if not self._holding(bounds):
             for ease in _EASES:
                 self.trial.judge_all(self.finder.best_at(bounds, None, _LOOKED, ease))
         self.trial.tune(self.trial.candidates, bounds)
@@ -45,7 +45,7 @@ class Infeasibility:
         if self.trial.ranking.piles_up(nearest):
             nearest = self._serving_most(found) or nearest
         missed = self.trial.ranking.missed(bounds, nearest)
-        words = explain.listed([self._missed_words(bound, nearest) for bound in missed])
+        words = explain.listed([explain.instead(bound, self.trial.ranking.margin(bound, nearest)) for bound in missed])
         targets = [target for bound in missed if (target := self._target(bound))]
         nearest = replace(nearest, reason=f"comes nearest; {words}")
         share, part = self._part(nearest)
@@ -54,7 +54,7 @@ class Infeasibility:
     def _look_for(self, bound: Bound) -> None:
         """Simulate what is best at one goal, alone and beside the others."""
         bounds = self.trial.ranking.demands.bounds
-        if any(not self.trial.ranking.missed(bounds, each) for each in self.trial.candidates):
+        if self._holding(bounds):
             return
         aim = _aim(bound)
         others = [other for other in bounds if other is not bound]
@@ -70,11 +70,10 @@ class Infeasibility:
         now = self.trial.problem.now
 
         def order(each: Candidate) -> tuple[object, ...]:
-            is_other = each.topology != now
             return (
                 round(ranking.shortfall(each), 6),
                 ranking.piles_up(each),
-                is_other,
+                each.topology != now,
                 ranking.cost(each),
                 str(each.topology),
             )
@@ -85,8 +84,9 @@ class Infeasibility:
         """Where requests pile up on what is nearest: what holds all goals at the largest part of the load."""
         timed = [bound for bound in self.trial.ranking.demands.bounds if _hangs_on_the_load(bound)]
         others = [bound for bound in self.trial.ranking.demands.bounds if bound not in timed]
-        held = [each for each in found if not self.trial.ranking.missed(others, each)]
-        calm = sorted(held, key=lambda each: self.trial.shortfall_at(_CALM, each, timed))
+        calm = sorted(
+            self.trial.ranking.holding(others, found), key=lambda each: self.trial.shortfall_at(_CALM, each, timed)
+        )
         distinct = list({each.topology: each for each in reversed(calm)}.values())[::-1][:_LOOKED]
         shares = {self.trial.share(each, timed): each for each in reversed(distinct)}
         return shares[max(shares)] if shares and max(shares) > 0 else None
@@ -119,10 +119,10 @@ class Infeasibility:
     def _clashes(self) -> tuple[str, ...]:
         """Goals that nothing holds; if each is held by something, the pairs that exclude each other."""
         bounds = self.trial.ranking.demands.bounds
-        alone = [bound for bound in bounds if wants_use(bound)] or [b for b in bounds if not self._any_holds((b,))]
+        alone = [bound for bound in bounds if wants_use(bound)] or [b for b in bounds if not self._holding((b,))]
         if alone:
             return tuple(map(self._unreachable, alone))
-        pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not self._any_holds(pair)]
+        pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not self._holding(pair)]
         usual = [pair for pair in pairs if UNSAID.intersection(bound.evidence for bound in pair)]
         groups = usual or pairs or [bounds]
         return tuple(
@@ -131,29 +131,18 @@ class Infeasibility:
             for group in groups
         )
 
-    def _any_holds(self, bounds: Sequence[Bound]) -> bool:
-        return bool(self._holding(bounds))
-
     def _unreachable(self, bound: Bound) -> str:
         if isinstance(bound, Config):
             return self._never(bound)
         best = self._best(bound, self.trial.candidates)
         nothing = "nothing on fewer devices that was simulated" if wants_use(bound) else "nothing that was simulated"
-        return f"{explain.goal_words(bound)}: {nothing} holds it; the best is {self._read_words(bound, best)}"
+        reads = explain.reading(self.trial.ranking.margin(bound, best))
+        on = explain.candidate_words(best)
+        return f"{explain.goal_words(bound)}: {nothing} holds it; the best is {reads} on {on}"
 
     def _never(self, bound: Config) -> str:
         reason = why_never(bound, self.finder.problem, self.finder.precisions)
         return f"{explain.goal_words(bound)}: no allowed topology has it" + (f" ({reason})" if reason else "")
-
-    def _missed_words(self, bound: Bound, each: Candidate) -> str:
-        """What one gets instead: ``p99 TPOT 106 ms (up to 117 ms) where you said 100 ms``."""
-        margin = self.trial.ranking.margin(bound, each)
-        edge = ", on a knife's edge" if margin.is_knife_edge else ""
-        return explain.instead(bound, margin) + edge
-
-    def _read_words(self, bound: Objective, each: Candidate) -> str:
-        margin = self.trial.ranking.margin(bound, each)
-        return f"{explain.reading(margin)} on {explain.candidate_words(each)}"
 
     def _target(self, bound: Bound) -> str | None:
         """The nearest bound that could be held with every other goal or, if there is none, alone."""
@@ -168,14 +157,16 @@ class Infeasibility:
             return None
         best = self._best(bound, held)
         worst = margin_of(bound, best, self.trial.problem.workload, "", self.trial.problem.limits.headroom).worst
-        eased = replace(bound, value=_outward(worst, bound.op)) if math.isfinite(worst) else bound
+        eased = (
+            replace(bound, value=explain.to_digits(worst, 2, up=bound.op == "<=")) if math.isfinite(worst) else bound
+        )
         if eased.value == bound.value or (bound.op == "<=") is not ((eased.value or 0.0) > (bound.value or 0.0)):
             return None
         alone = "" if joint else ", without the other goals"
         return f"{explain.goal_words(eased)} would hold on {explain.candidate_words(best)}{alone}"
 
     def _holding(self, bounds: Sequence[Bound]) -> list[Candidate]:
-        return [each for each in self.trial.candidates if not self.trial.ranking.missed(bounds, each)]
+        return self.trial.ranking.holding(bounds, self.trial.candidates)
 
     def _part(self, nearest: Candidate) -> tuple[float, tuple[str, ...]]:
         """How much of the load the nearest holds all goals at, or what may be spent buys; and that in words."""
@@ -204,8 +195,7 @@ class Infeasibility:
         """What serves most of what costs no more than may be spent."""
         most = Objective("throughput_tok", "maximize", evidence="what may be spent buys")
         self.trial.judge_all(self.finder.best_at(counted, most, _LOOKED))
-        held = [each for each in self.trial.candidates if not self.trial.ranking.missed(counted, each)]
-        quickest = sorted(held, key=lambda each: -each.prediction.throughput_tok_s)[:_LOOKED]
+        quickest = sorted(self._holding(counted), key=lambda each: -each.prediction.throughput_tok_s)[:_LOOKED]
         return sorted(quickest, key=lambda each: -self.trial.share(each, timed))[:1]
 
     def _money(self, counted: Sequence[Bound]) -> str:
@@ -225,11 +215,3 @@ def _aim(bound: Bound) -> Objective | None:
 
 def _hangs_on_the_load(bound: Bound) -> bool:
     return isinstance(bound, Objective) and bound.metric in {*LATENCIES, "gpu_util"} and bound.op == "<="
-
-
-def _outward(value: float, op: str) -> float:
-    """Two significant digits, rounded to the side that still holds."""
-    if not value:
-        return value
-    scale = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
-    return (math.ceil(value / scale) if op == "<=" else math.floor(value / scale)) * scale

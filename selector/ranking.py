@@ -1,7 +1,7 @@
 """How candidates compare, each as simulated. Pure."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from intent.models import LATENCIES, Objective
@@ -30,10 +30,14 @@ class Ranking:
         """The bounds that a candidate is predicted not to hold."""
         return [bound for bound in bounds if self.margin(bound, candidate).margin < 0]
 
+    def holding(self, bounds: Sequence[Bound], candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The candidates that are predicted to hold all bounds."""
+        return [each for each in candidates if not self.missed(bounds, each)]
+
     def shortfall(self, candidate: Candidate, bounds: Sequence[Bound] | None = None) -> float:
         """By how much bounds (all hard ones) are missed: the sum of logarithms, relative to them. Finite."""
         margins = (self.margin(bound, candidate) for bound in (self.demands.bounds if bounds is None else bounds))
-        return sum(_short(margin) for margin in margins if margin.margin < 0)
+        return sum(min(_FAR, math.log1p(-margin.margin)) for margin in margins if margin.margin < 0)
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate:
         """The one that ranks first of some, one at least; ``docs/plans.md`` has the order.
@@ -54,15 +58,19 @@ class Ranking:
 
     def read(self, each: Candidate) -> float:
         """The sum of the logarithms of the latencies that were said, smaller is better; 0 without any."""
-        latencies = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
-        return sum(math.log(max(1e-9, min(1e9, self.reading(goal, each)))) for goal in latencies)
+        return sum(math.log(max(1e-9, min(1e9, self.reading(goal, each)))) for goal in self._latencies)
 
     def _is_worse(self, each: Candidate, other: Candidate) -> bool:
         """Whether it reads worse for every latency that was said, by more than the error band."""
-        latencies = [goal for goal in (*self.demands.bounds, *self.demands.wishes) if _is_latency(goal)]
         room = 1 + other.prediction.error_band * self.problem.limits.headroom
-        readings = [(self.reading(goal, each), self.reading(goal, other)) for goal in latencies]
+        readings = [(self.reading(goal, each), self.reading(goal, other)) for goal in self._latencies]
         return bool(readings) and all(mine > theirs * room for mine, theirs in readings)
+
+    @property
+    def _latencies(self) -> list[Bound]:
+        """Those that were said."""
+        bounds = (*self.demands.bounds, *self.demands.wishes)
+        return [goal for goal in bounds if isinstance(goal, Objective) and goal.metric in LATENCIES]
 
     def piles_up(self, each: Candidate) -> bool:
         """Whether it does not keep up with the load at all."""
@@ -131,14 +139,12 @@ class Ranking:
     def _order(self, each: Candidate) -> tuple[float | str, ...]:
         """Of those that cost the same: what runs, what is optimised, the quickest, the least to move."""
         read = self.read(each)
-        runs = each.topology == self.problem.now
-        moved = sum(bytes_to_move(self.problem.now, each.topology, self.problem.model).values())
         return (
-            0 if runs else 1,
+            each.topology != self.problem.now,
             *(self._signed(goal, each) for goal in self.demands.optimised),
             float(f"{read:.4g}") if read else min(1e9, float(f"{each.prediction.ttft_s['p95']:.4g}")),
             -each.prediction.throughput_tok_s,
-            moved,
+            sum(bytes_to_move(self.problem.now, each.topology, self.problem.model).values()),
             str(each.topology),
             str(each.batching),
         )
@@ -152,17 +158,6 @@ class Ranking:
         """What the side that is weighed against cost reads, and the cost."""
         assert self.demands.balance is not None, "asked for only where there is one"
         return self.reading(self.demands.balance.better, candidate), self.cost(candidate)
-
-
-def _is_latency(goal: Bound) -> bool:
-    return isinstance(goal, Objective) and goal.metric in LATENCIES
-
-
-def _short(margin: Margin) -> float:
-    """The logarithm of a relative miss."""
-    if not math.isfinite(margin.margin):
-        return _FAR
-    return min(_FAR, math.log1p(-margin.margin))
 
 
 def _fewest(candidates: Sequence[Candidate], count: Callable[[Candidate], float]) -> list[Candidate]:

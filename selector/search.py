@@ -74,9 +74,13 @@ class _Question:
     def today(self) -> Candidate | None:
         """What runs now, if it may go on."""
         now = self.finder.problem.now
-        if now is None or blocker(now, self.finder.problem, self.finder.precisions):
-            return None
-        return self.trial.judge(now)
+        return self.trial.judge(now) if now and not self.barred else None
+
+    @property
+    def barred(self) -> str:
+        """Why what runs may not go on; empty: it may."""
+        now = self.finder.problem.now
+        return blocker(now, self.finder.problem, self.finder.precisions) if now else ""
 
 
 def select(
@@ -90,8 +94,9 @@ def select(
     """
     question = _opened(goals, problem, profiles, ticket)
     today = question.today
-    if question.where.frozen or (problem.now and _forbids_a_switch(goals)):
-        return _stays(question, today, _why_it_stays(question.where.frozen, goals))
+    bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]
+    if question.where.frozen or (problem.now and bans):
+        return _stays(question, today, _why_it_stays(question.where.frozen, bans))
     if today and len(question.asked.left_out) == len(goals):
         return _plan(replace(question, asked=question.asked.noting(explain.NOTHING_ASKED)), today, today)
     return _searched(question, today)
@@ -100,12 +105,11 @@ def select(
 def _opened(goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, Profile], ticket: PlanRef) -> _Question:
     where = places(goals, problem)
     bounds_stops = any(isinstance(goal, Objective) and goal.metric == "reconfig_pause" for goal in goals)
-    engine = problem.capabilities
-    if engine and bounds_stops:
-        engine = replace(engine, streams=False)
-    here = replace(problem, cluster=where.allowed, capabilities=engine)
-    relative = [goal for goal in goals if isinstance(goal, Relative)]
-    settled = absolute(goals, as_it_runs(problem, profiles) if relative else None, problem.workload)
+    here = replace(problem, cluster=where.allowed)
+    if here.capabilities and bounds_stops:
+        here = replace(here, capabilities=replace(here.capabilities, streams=False))
+    is_relative = any(isinstance(goal, Relative) for goal in goals)
+    settled = absolute(goals, as_it_runs(problem, profiles) if is_relative else None, problem.workload)
     new = [
         fresh for old, fresh in zip(goals, settled, strict=True) if fresh is not old and isinstance(fresh, Objective)
     ]
@@ -121,12 +125,9 @@ def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible
     repeated = question.asked
     if preferred := question.where.preferred:
         devices = frozenset(gpu.index for gpu in preferred.gpus)
-        there = [
-            each for each in _explored(question, question.finder.on(preferred)) if set(each.topology.devices) <= devices
-        ]
-        if held := _held(question, there):
-            there_asked = replace(repeated, preferred=devices)
-            return _plan(replace(question, asked=there_asked), question.trial.ranking.best(held), today)
+        if held := _held(question, _explored(question, question.finder.on(preferred))):
+            question = replace(question, asked=replace(repeated, preferred=devices))
+            return _plan(question, question.trial.ranking.best(held), today)
         repeated = repeated.noting("no topology on the preferred devices alone holds the goals")
         question = replace(question, asked=repeated)
     if held := _held(question, _explored(question, question.finder)):
@@ -146,7 +147,7 @@ def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible
 
 
 def _held(question: _Question, found: Sequence[Candidate]) -> list[Candidate]:
-    return [each for each in found if not question.trial.ranking.missed(question.demands.bounds, each)]
+    return question.trial.ranking.holding(question.demands.bounds, found)
 
 
 def _explored(question: _Question, finder: Finder) -> list[Candidate]:
@@ -166,14 +167,11 @@ def _explored(question: _Question, finder: Finder) -> list[Candidate]:
             trial.tune(found, goals, objective)
             if demands.balance:
                 trial.tune(sorted(found, key=trial.ranking.weighed_up)[:TUNED], goals, objective)
-        if held := [each for each in trial.candidates if not trial.ranking.missed(goals, each)]:
+        if held := trial.ranking.holding(goals, trial.candidates):
             trial.tune([trial.ranking.best(held)], goals)
             break
-    return [each for each in trial.candidates if _may_run(each.topology, finder)]
-
-
-def _may_run(topology: Topology, finder: Finder) -> bool:
-    return {gpu.index for gpu in finder.problem.cluster.gpus}.issuperset(topology.devices)
+    allowed = {gpu.index for gpu in finder.problem.cluster.gpus}
+    return [each for each in trial.candidates if allowed.issuperset(each.topology.devices)]
 
 
 def _accounted(
@@ -182,23 +180,13 @@ def _accounted(
     """The goals that are no bounds: those that narrowed the space or order it, and those left out."""
     stated = (*demands.bounds, *demands.wishes)
     rules = [goal for goal in goals if goal not in stated and goal not in demands.not_evaluated]
-    left_out = tuple(explain.left_out(goal, problem) for goal in demands.not_evaluated)
-    return tuple(map(explain.goal_words, rules)), left_out
+    return tuple(map(explain.goal_words, rules)), tuple(
+        explain.left_out(goal, problem) for goal in demands.not_evaluated
+    )
 
 
-def _cost_by_devices(goals: Sequence[Goal], problem: SearchInput) -> bool:
-    """Whether cost is to be minimised where some devices have no price."""
-    optimised = [goal for goal in goals if isinstance(goal, Objective) and goal.op in {"minimize", "maximize"}]
-    return bool(problem.unpriced) and any(goal.metric == "cost" for goal in optimised)
-
-
-def _forbids_a_switch(goals: Sequence[Goal]) -> bool:
-    return any(isinstance(goal, ReconfigRule) and goal.rule == "forbid" for goal in goals)
-
-
-def _why_it_stays(frozen: Sequence[int], goals: Sequence[Goal]) -> str:
+def _why_it_stays(frozen: Sequence[int], bans: Sequence[ReconfigRule]) -> str:
     if not frozen:
-        bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]
         return f"{bans[0].evidence!r} forbids a switch, so what runs stays as it is"
     devices = f"device{'s' if len(frozen) > 1 else ''} {', '.join(map(str, frozen))}"
     return f"{devices} may not be touched, so what runs there stays as it is"
@@ -208,19 +196,13 @@ def _stays(question: _Question, today: Candidate | None, note: str) -> Plan | In
     """What runs goes on, for it may not be touched; or that it misses a goal."""
     repeated = question.asked
     if today is None:
-        reason = f"{note}, but it may not go on: {_barred(question.finder)}"
+        reason = f"{note}, but it may not go on: {question.barred}"
         return Infeasible((reason, *repeated.notes), None, left_out=repeated.left_out)
-    missed = question.trial.ranking.missed(question.demands.bounds, today)
-    if missed:
-        words = explain.listed([explain.goal_words(goal) for goal in missed])
+    if missed := question.trial.ranking.missed(question.demands.bounds, today):
+        words = explain.missed_goals(missed)
         nearest = replace(today, reason=f"is all that may run; misses {words}")
         return Infeasible((f"{note}, but it misses {words}", *repeated.notes), nearest, left_out=repeated.left_out)
     return _plan(replace(question, asked=repeated.noting(note)), today, today)
-
-
-def _barred(finder: Finder) -> str:
-    now = finder.problem.now
-    return blocker(now, finder.problem, finder.precisions) if now else ""
 
 
 def _precisions(demands: Demands, problem: SearchInput, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
@@ -243,16 +225,16 @@ def _available(problem: SearchInput, profiles: Mapping[str, Profile]) -> tuple[s
     names = dict.fromkeys(name for kind in kinds for name in profiles[kind].precisions)
     limits = problem.limits.allowed_precisions
     engine = problem.capabilities
-    allowed = [name for name in names if limits is None or name in limits]
-    return tuple(name for name in allowed if engine is None or name in engine.precisions)
+    return tuple(
+        name for name in names if (limits is None or name in limits) and (engine is None or name in engine.precisions)
+    )
 
 
 def _other_precision(question: _Question) -> tuple[str, ...]:
     """What would hold every goal if its precision were allowed, as a sentence; never taken unasked."""
     finder = question.finder
     demands = question.demands
-    available = _available(finder.problem, finder.profiles)
-    others = tuple(name for name in available if name not in finder.precisions)
+    others = tuple(name for name in _available(finder.problem, finder.profiles) if name not in finder.precisions)
     if demands.rules or demands.most_quality_loss is not None or not others:
         return ()
     trial = Trial(question.trial.ranking, question.trial.profiles)
@@ -260,8 +242,8 @@ def _other_precision(question: _Question) -> tuple[str, ...]:
     held = _held(elsewhere, _explored(elsewhere, elsewhere.finder))
     if not held:
         return ()
-    best = trial.ranking.best(held)
-    return (f"every goal would hold with {explain.summary(best)}, if that precision is allowed",)
+    words = explain.summary(trial.ranking.best(held))
+    return (f"every goal would hold with {words}, if that precision is allowed",)
 
 
 def _notes(finder: Finder, demands: Demands, goals: Sequence[Goal]) -> tuple[str, ...]:
@@ -271,12 +253,15 @@ def _notes(finder: Finder, demands: Demands, goals: Sequence[Goal]) -> tuple[str
     silent = not demands.rules and demands.most_quality_loss is None
     kept = problem.now and silent and weights_of(problem.now) == set(precisions)
     objectives = [goal for goal in demands.bounds if isinstance(goal, Objective) and goal.tenant]
+    is_cheap_asked = any(
+        isinstance(goal, Objective) and goal.metric == "cost" and goal.op in {"minimize", "maximize"} for goal in goals
+    )
     exceptions = [goal for goal in goals if isinstance(goal, TenantException) and goal not in demands.not_evaluated]
     return (
         *([f"keeps {'/'.join(precisions)}: no goal asks for another precision"] if kept else ()),
         *(f"{kind} is left out: it has no profile" for kind in problem.cluster.kinds if kind not in finder.profiles),
         *map(explain.for_everyone, objectives),
-        *([explain.devices_for_cost(problem)] if _cost_by_devices(goals, problem) else ()),
+        *([explain.devices_for_cost(problem)] if problem.unpriced and is_cheap_asked else ()),
         *(explain.not_needed(goal) for goal in exceptions),
     )
 
@@ -291,8 +276,6 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
     second = _runner_up(question, best, found)
     margins = tuple(ranking.margin(goal, best) for goal in (*demands.bounds, *demands.wishes))
     change = _switch(question, today, best)
-    waits = told(change) if change else []
-    missed = [f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0]
     return Plan(
         id=repeated.ticket.plan_id,
         intent_id=repeated.ticket.intent_id,
@@ -310,8 +293,8 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
         reasons=(
             f"chosen: {explain.summary(best)}",
             *(unpaid or _becomes_of_today(question, best, today)),
-            *waits,
-            *missed,
+            *(told(change) if change else ()),
+            *(f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0),
             *repeated.notes,
         ),
         margins=margins,
@@ -355,13 +338,12 @@ def _after_an_outage(question: _Question, best: Candidate, today: Candidate | No
 def _certificate(question: _Question, best: Candidate) -> tuple[str, ...]:
     """Why nothing cheaper holds the goals, and how many topologies were simulated."""
     ranking = question.trial.ranking
-    judged = {each.topology for each in question.trial.candidates}
+    costs = {each.topology: ranking.cost(each) for each in question.trial.candidates}
     cost = ranking.cost(best)
     proof = question.finder.none_below(question.demands.bounds, cost)
-    cheaper = [each for each in question.trial.candidates if ranking.cost(each) < cost]
     return (
         *([explain.proof(proof, ranking.problem.model.num_layers)] if proof and proof.layers else ()),
-        explain.simulated(len(judged), len({each.topology for each in cheaper})),
+        explain.simulated(len(costs), sum(other < cost for other in costs.values())),
     )
 
 
@@ -401,8 +383,7 @@ def _runner_up(question: _Question, best: Candidate, found: Candidate) -> Candid
 
 def _shape(topology: Topology) -> tuple[int, tuple[str, ...]]:
     """How many stages, on how many devices of each kind."""
-    kinds = [stage.kind for stage in topology.stages for _ in stage.devices]
-    return topology.pp_size, tuple(sorted(kinds))
+    return topology.pp_size, tuple(sorted(stage.kind for stage in topology.stages for _ in stage.devices))
 
 
 def _becomes_of_today(question: _Question, best: Candidate, today: Candidate | None) -> list[str]:
@@ -426,4 +407,4 @@ def _becomes_of_today(question: _Question, best: Candidate, today: Candidate | N
         return [f"{name} stays with {best.batching}; as it runs it {ranking.why_loses(today, best)}"] if today else []
     if today:
         return [f"today's {name} loses: it {ranking.why_loses(today, best)}"]
-    return [f"today's {name} is out: {_barred(question.finder) or 'its device kind has no profile'}"]
+    return [f"today's {name} is out: {question.barred or 'its device kind has no profile'}"]

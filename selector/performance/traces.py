@@ -50,14 +50,12 @@ def read_trace(text: str, name: str) -> Trace:
         WorkloadError: neither format, or not one good row.
     """
     first = text.lstrip("\ufeff \r\n").split("\n", 1)[0].strip()
-    if first.startswith("{"):
-        rows = _json_rows(text)
+    is_json = first.startswith("{")
+    if is_json:
         read = _mooncake
     elif "ContextTokens" in first:
-        rows = _csv_rows(text)
         read = _azure
     elif {"arrival_s", "input_tokens", "output_tokens"} <= set(first.split(",")):
-        rows = _csv_rows(text)
         read = _plain
     else:
         raise WorkloadError(
@@ -66,7 +64,7 @@ def read_trace(text: str, name: str) -> Trace:
         )
     good = []
     bad = []
-    for line, row in rows:
+    for line, row in _json_rows(text) if is_json else _csv_rows(text):
         try:
             good.append((read(row), _hashes(row)) if isinstance(row, Mapping) else _refuse("not an object"))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -98,9 +96,8 @@ def workload_of(trace: Trace, name: str) -> Workload:
     span_s = arrivals[-1].at_s
     inputs = np.array([arrival.input_tokens for arrival in arrivals], dtype=float)
     outputs = np.array([arrival.output_tokens for arrival in arrivals], dtype=float)
-    rate_rps = (len(arrivals) - 1) / span_s if span_s else 0.0
     return Workload(
-        rate_rps=rate_rps,
+        rate_rps=(len(arrivals) - 1) / span_s if span_s else 0.0,
         input_tokens=round(inputs.mean()),
         output_tokens=round(outputs.mean()),
         concurrency=1,
