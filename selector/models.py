@@ -473,6 +473,11 @@ class Plan:
     now_batching: Batching | None = None
     """How what runs fills its steps: ``SearchInput.running``."""
 
+    @property
+    def changes(self) -> bool:
+        """Whether anything would run that does not, or with its steps filled otherwise."""
+        return self.target != self.now or self.batching not in {None, self.now_batching}
+
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:

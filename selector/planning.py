@@ -31,7 +31,6 @@ def named(
     found = _told_of(target, problem, profiles, batching)
     today = as_it_runs(problem, profiles)
     change = switch(today, found, problem, crossing(today, found, problem, profiles)) if today else None
-    waits = told(change) if change else []
     return Plan(
         id=ticket.plan_id,
         intent_id=ticket.intent_id,
@@ -46,7 +45,7 @@ def named(
         prediction=found.prediction,
         now_prediction=today.prediction if today else None,
         runner_up=None,
-        reasons=(f"named, not searched for: {explain.summary(found)}", *waits),
+        reasons=(f"named, not searched for: {explain.summary(found)}", *(told(change) if change else ())),
         bytes_to_move=bytes_to_move(problem.now, target, problem.model, problem.capabilities),
         switch=change,
     )

@@ -72,15 +72,22 @@ def outcome(
     return found if found.sustained_rps else None
 
 
+def known(
+    topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
+) -> Candidate | None:
+    """As ``candidate``, and None where nobody can tell."""
+    try:
+        return candidate(topology, problem, profiles, batching)
+    except (KeyError, ProfileError, TopologyError):
+        return None
+
+
 def as_it_runs(problem: SearchInput, profiles: Mapping[str, Profile]) -> Candidate | None:
     """What runs, may it go on or not; None where nothing does, or nobody can tell."""
     if problem.now is None:
         return None
     alone = replace(problem, workload=replace(problem.workload, concurrency=1))
-    try:
-        return candidate(problem.now, problem, profiles) or candidate(problem.now, alone, profiles)
-    except (KeyError, ProfileError, TopologyError):
-        return None
+    return known(problem.now, problem, profiles) or known(problem.now, alone, profiles)
 
 
 def usual_batching(topology: Topology, problem: SearchInput) -> Batching:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from runtime.capabilities import Batching
-from runtime.errors import TopologyError
 from runtime.models import Topology
-from selector.models import Candidate, Profile, ProfileError, SearchInput
+from selector.models import Candidate, Profile, SearchInput
 from selector.objectives import Bound, wants_use
-from selector.prediction import candidate, usual_batching
+from selector.prediction import candidate, known, usual_batching
 from selector.ranking import Ranking
 
 STEP_TOKENS = (256, 512, 1024, 2048, 4096, 8192)
@@ -52,10 +51,7 @@ class Trial:
             return None
         steps = batching or usual_batching(topology, self.problem)
         if (topology, steps) not in self.seen:
-            try:
-                self.seen[topology, steps] = candidate(topology, self.problem, self.profiles, steps)
-            except (KeyError, ProfileError, TopologyError):
-                self.seen[topology, steps] = None
+            self.seen[topology, steps] = known(topology, self.problem, self.profiles, steps)
         return self.seen[topology, steps]
 
     @property

@@ -62,8 +62,7 @@ class FromFile:
 
     def amend(self, intent: Intent, follow_up: docs.FollowUp) -> docs.AmendmentDocument:
         now = self._clock(follow_up.now)
-        previous = self._checked(intent, now)
-        amended = self._ask(intents.amend, previous, follow_up, self._deployment, now, self._llm)
+        amended = self._ask(intents.amend, self._checked(intent, now), follow_up, self._deployment, now, self._llm)
         return docs.AmendmentDocument.model_validate(amended)
 
     def plan(self, request: docs.PlanRequest) -> docs.PlanAnswer:
@@ -116,9 +115,8 @@ class FromFile:
 
     def agenda(self, request: docs.AgendaRequest | docs.AgendaQuery) -> docs.AgendaDocument:
         """As the protocol says; it starts from the deployment's ``start`` topologies."""
-        ahead = timedelta(hours=request.hours)
         now = self._clock(request.now if isinstance(request, docs.AgendaRequest) else None)
-        return self._here().agenda(self._promised(request, now), now, ahead)
+        return self._here().agenda(self._promised(request, now), now, timedelta(hours=request.hours))
 
     def export_openslo(self, wish: docs.WishRequest) -> docs.ExportDocument:
         return openslo.exported(self._wished(wish, None)[0], self._deployment)
@@ -201,9 +199,16 @@ class FromFile:
         place = self._placed(model)
 
         def found(intent: Intent, when: docs.When, moments: Sequence[datetime]) -> Plan:
-            here = self._deployment
             return self._do(
-                usecases.plan, intent, here, model, place.situation, place.profiles, when, intent_id, moments
+                usecases.plan,
+                intent,
+                self._deployment,
+                model,
+                place.situation,
+                place.profiles,
+                when,
+                intent_id,
+                moments,
             )
 
         made = found(intent, request, moments)
@@ -260,7 +265,7 @@ class FromFile:
         if wish.text is not None:
             return self.translate(wish.text, now), 1
         if wish.intent_id is not None:
-            kept = self._settled(wish.intent_id)
+            kept: docs.VersionDocument = self._settled(wish.intent_id)
             return self._checked(kept.intent, self._clock(now)), kept.version
         assert wish.intent is not None, "a wish is words, a document or an id"
         return self._checked(wish.intent, self._clock(now)), 1
@@ -274,10 +279,8 @@ class FromFile:
         usecases.refuse_outside_schema(intent)
         return usecases.check(intent, self._deployment, now)
 
-    def _settled(self, intent_id: str) -> docs.VersionDocument:
-        """The version of an intent that is kept which can be planned for."""
-        kept: docs.VersionDocument = self.intent(intent_id)
-        return kept
+    _settled = _refusing("{} is kept by a service, or by nobody")
+    """The version of an intent that is kept which can be planned for."""
 
     def _first_said(self, intent_id: str | None, intent: Intent) -> Sequence[datetime]:
         """When each goal was said; nothing: just now."""

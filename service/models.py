@@ -59,8 +59,7 @@ class ServedModel:
 
     def workload_in(self, window: str) -> Workload:
         """What is asked of it in a window; ``always`` stands for windows without their own."""
-        default = self.workload.get("always") or next(iter(self.workload.values()))
-        return self.workload.get(window, default)
+        return self.workload.get(window) or self.workload.get("always") or next(iter(self.workload.values()))
 
     def problem(self, window: str, limits: Limits, now: Topology | None, engine: Capabilities | None) -> SearchInput:
         """What a search for a topology is given; ``now`` is what runs, and ``engine`` what it can run."""
@@ -118,8 +117,7 @@ def read_models(source: LocatedYaml, cluster: Cluster) -> tuple[ServedModel, ...
         DeploymentError: a name twice, devices that are shared or not there, or a model that cannot be read or started.
     """
     _refuse_twice(source)
-    shares = _shares(source, cluster)
-    models = tuple(_model(source, number, cluster.part(share)) for number, share in enumerate(shares))
+    models = tuple(_model(source, number, cluster.part(share)) for number, share in enumerate(_shares(source, cluster)))
     refuse_unused(source, [model.engine for model in models])
     return models
 
@@ -128,10 +126,9 @@ def _refuse_twice(source: LocatedYaml) -> None:
     """A name or an alias means one model."""
     owners: dict[str, int] = {}
     for number, data in enumerate(source.data["models"]):
-        aliases = data.get("aliases", ())
         names = [
             (("name",), data["name"]),
-            *((("aliases", place), alias) for place, alias in enumerate(aliases)),
+            *((("aliases", place), alias) for place, alias in enumerate(data.get("aliases", ()))),
         ]
         for path, name in names:
             if owners.setdefault(name, number) != number:
@@ -188,9 +185,8 @@ class _Devices:
 
 def _shares(source: LocatedYaml, cluster: Cluster) -> list[list[int]]:
     """The devices of each model: those that are named, then so many of a kind, then what is left."""
-    models = source.data["models"]
     devices = _Devices(source, cluster)
-    requested = [(number, model["name"], model.get("devices")) for number, model in enumerate(models)]
+    requested = [(number, model["name"], model.get("devices")) for number, model in enumerate(source.data["models"])]
     named = [
         (share, name, ("models", number, "devices", *place))
         for number, name, wanted in requested
@@ -385,5 +381,6 @@ def _refuse_long(source: LocatedYaml, path: tuple[Key, ...], load: Workload, spe
     for key, tokens in (*known, ("input_tokens", load.input_tokens + load.output_tokens)):
         if tokens > spec.max_position_embeddings:
             where = (*path, key if key in source.get(path) else "trace")
-            holds = f"the {spec.max_position_embeddings} that {spec.name} holds"
-            raise source.error(where, f"{tokens:.0f} tokens are more than {holds}")
+            raise source.error(
+                where, f"{tokens:.0f} tokens are more than the {spec.max_position_embeddings} that {spec.name} holds"
+            )

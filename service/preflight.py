@@ -78,11 +78,11 @@ def _refusals(
     has_seen: Collection[str],
 ) -> Iterator[RefusedError]:
     """Every reason for which applying is refused, in the order in which it is."""
-    if isinstance(consent, RefusedError):
-        yield consent
+    given = consent
+    if isinstance(given, RefusedError):
+        yield given
+        given = consents.Consent("nobody", dict.fromkeys(has_seen, standing.caller.name))
     yield from usecases.staleness(plan, standing.applied_by, place.situation, standing.unchecked)
-    nobodys = consents.Consent("nobody", dict.fromkeys(has_seen, standing.caller.name))
-    given = nobodys if isinstance(consent, RefusedError) else consent
     for refuse in (
         partial(usecases.refuse_unseen, standing.to_acknowledge, has_seen, "the plan, then apply"),
         partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
@@ -93,8 +93,7 @@ def _refusals(
         except RefusedError as refusal:
             yield refusal
     if standing.operation is not None:
-        message = f"operation {standing.operation} is switching; wait for its end, then make a new plan"
-        yield RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
+        yield usecases.another_switch(standing.operation)
 
 
 def _memory(

@@ -36,7 +36,7 @@ from service.promises.active import Active
 from service.promises.limits import still_broken
 from service.promises.watch import percentile
 from service.store import Store
-from service.usecases import Situation, new_id, refuse_stale, refuse_unseen, refuse_untimely
+from service.usecases import Situation, another_switch, new_id, refuse_stale, refuse_unseen, refuse_untimely
 
 log = logging.getLogger(__name__)
 
@@ -243,8 +243,9 @@ class Serving:
                 most=self.engine.capabilities.batching,
             )
             if not self._store.claim_plan(plan.id, operation):
-                message = f"{plan.id} was applied by another service just now; make a new plan"
-                raise RefusedError(docs.Code.ALREADY_APPLIED, message)
+                raise RefusedError(
+                    docs.Code.ALREADY_APPLIED, f"{plan.id} was applied by another service just now; make a new plan"
+                )
             before: docs.Json = {"topology": plan.now.text if plan.now else None, "generation": plan.generation}
             after: docs.Json = {
                 "topology": plan.target.text,
@@ -270,8 +271,7 @@ class Serving:
         refuse_untimely(plan, self._deployment, consent.acknowledged)
         refuse_barred(plan, self._active.barred(self.model.name, datetime.now(UTC), kept), consent)
         if self.operation is not None:
-            message = f"operation {self.operation.id} is switching; wait for its end, then make a new plan"
-            raise RefusedError(docs.Code.SWITCH_IN_PROGRESS, message)
+            raise another_switch(self.operation.id)
 
     async def came_back(self, intent: Intent, plan: docs.PlanDocument, why: str, acts: Acts) -> None:
         """Report that a lost engine came back as a plan's target, like a switch that recovery applied.
@@ -310,8 +310,7 @@ class Serving:
                 self._store.save_plan(intent, plan, name)
                 self._store.claim_plan(plan.id, operation)
                 acts.note("engine.recover", plan.id, before={"topology": lost}, after=after)
-                line = Phase.COMMITTED.value, why
-                return self._store.commit(operation_id, line, self.model.name, plan.target.text)
+                return self._store.commit(operation_id, (Phase.COMMITTED.value, why), self.model.name, plan.target.text)
 
         async with self._applying:
             await self._journal.came_back(keep, f"operation {operation_id}: {why}")
@@ -346,15 +345,17 @@ class Serving:
         if not self._coordinator.give_up():
             raise refusal(operation)
         until_s = None if request.for_s is None else time.time() + request.for_s
-        fields = {"cancelled_by": acts.caller.name, "barred_until_s": until_s}
-        self.operation = cancelled = operation.model_copy(update=fields)
+        self.operation = cancelled = operation.model_copy(
+            update={"cancelled_by": acts.caller.name, "barred_until_s": until_s}
+        )
         self._events.publish("operation", cancelled)
         before: docs.Json = {"phase": operation.phase.value}
         try:
             await self._store.beside(acts.note, "operation.cancel", operation_id, before=before)
         except StoreError as error:
-            message = f"{operation_id} is being given up, but the audit cannot say by whom: {error}"
-            raise StoreError(message, is_unknown=True) from error
+            raise StoreError(
+                f"{operation_id} is being given up, but the audit cannot say by whom: {error}", is_unknown=True
+            ) from error
         return cancelled
 
     async def exposition(self) -> tuple[str, str]:

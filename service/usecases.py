@@ -354,6 +354,12 @@ def staleness(
         yield RefusedError(Code.NO_CHANGE, f"{plan.id} asks for what runs already; there is nothing to apply")
 
 
+def another_switch(operation: str) -> RefusedError:
+    """That a switch is under way already."""
+    message = f"operation {operation} is switching; wait for its end, then make a new plan"
+    return RefusedError(Code.SWITCH_IN_PROGRESS, message)
+
+
 def _infeasible(intent: Intent, answer: Infeasible, about: str) -> RefusedError:
     message = about + ("; ".join(answer.reasons) or "no topology holds these goals")
     if answer.feasible_targets:

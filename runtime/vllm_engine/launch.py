@@ -46,8 +46,6 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
     if model.quantised:
         precisions = () if on_cpu else (model.quantised,)
         lacks = f"the checkpoint is quantised to {model.quantised}, which takes GPUs"
-    has_spare = settings.spare and len(cluster.kinds) == 1
-    is_eager = bool(settings.options.get("enforce_eager", on_cpu))
     return Capabilities(
         model.tp_degrees,
         model.num_layers,
@@ -58,7 +56,11 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
         kv_bytes=settings.kv_cache_bytes or (CPU_BYTES if on_cpu else None),
         name="vllm",
         lacks=lacks,
-        start_s=vllm_start(is_cpu=on_cpu, has_spare=has_spare, is_eager=is_eager),
+        start_s=vllm_start(
+            is_cpu=on_cpu,
+            has_spare=settings.spare and len(cluster.kinds) == 1,
+            is_eager=bool(settings.options.get("enforce_eager", on_cpu)),
+        ),
         shares_weights=False,
         own_bytes=0 if on_cpu else OVERHEAD_BYTES,
     )
@@ -66,8 +68,8 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
 
 def steps(settings: VllmSettings) -> Batching:
     """How far steps are filled: by the options, else the limits of the deployment, else as vLLM does."""
-    limits = {option: getattr(settings, limit) for option, limit in LIMITED.items()}
-    numbers = {option: value for option, value in {**limits, **settings.options}.items() if isinstance(value, int)}
+    said = {**_filled(settings), **settings.options}
+    numbers = {option: value for option, value in said.items() if isinstance(value, int)}
     tokens = numbers.get("max_num_batched_tokens")
     sequences = numbers.get("max_num_seqs", min(USUAL.max_sequences, tokens or USUAL.max_sequences))
     return Batching(sequences, tokens or max(USUAL.max_step_tokens, sequences))
@@ -170,11 +172,10 @@ def sized(settings: VllmSettings, cluster: Cluster, topology: Topology, weights:
     on_cpu = is_cpu(cluster)
     usual = CPU_BYTES if on_cpu else usual_kv_bytes(memory, weights, OVERHEAD_BYTES)
     kv_cache = settings.kv_cache_bytes or usual
-    staging = CPU_BYTES if on_cpu else kv_cache * len(topology.devices)
     return replace(
         settings,
         kv_cache_bytes=kv_cache,
-        staging_bytes=settings.staging_bytes or staging,
+        staging_bytes=settings.staging_bytes or (CPU_BYTES if on_cpu else kv_cache * len(topology.devices)),
         slice_bytes=settings.slice_bytes or (CPU_BYTES // 256 if on_cpu else memory // 1000),
     )
 
@@ -224,20 +225,18 @@ def refuse_without_memory(
             )
 
 
-def _filled(batching: Batching) -> dict[str, int]:
-    """vLLM's options for how far steps are filled."""
-    return {option: getattr(batching, limit) for option, limit in LIMITED.items()}
+def _filled(limits: Batching | VllmSettings) -> dict[str, int | None]:
+    """vLLM's options for how far steps are filled; None of what settings do not say."""
+    return {option: getattr(limits, limit) for option, limit in LIMITED.items()}
 
 
 def _one_precision(topology: Topology) -> Any:
-    precisions = {stage.precision for stage in topology.stages}
-    degrees = {stage.tp_size for stage in topology.stages}
-    overrides = any(stage.overrides for stage in topology.stages)
-    if len(degrees) > 1 or len(precisions) > 1 or overrides:
+    distinct = {(stage.tp_size, stage.precision) for stage in topology.stages}
+    if len(distinct) > 1 or any(stage.overrides for stage in topology.stages):
         raise SwitchError(
             Reason.UNSUPPORTED, f"vLLM runs one TP degree and one precision in all stages, not {topology}"
         )
-    precision = precisions.pop()
+    precision = topology.stages[0].precision
     if precision.activations not in DTYPES:
         # FP8 compute: 16-bit activations between the quantised layers
         return type(precision)(precision.weights, "bf16", precision.kv)

@@ -72,8 +72,7 @@ class LoopContext:
     @property
     def people(self) -> people.People:
         """Who act on the model."""
-        zone = ZoneInfo(self.place.deployment.timezone)
-        return people.People(self.store, self.access.approvals, self.model, zone)
+        return people.People(self.store, self.access.approvals, self.model, ZoneInfo(self.place.deployment.timezone))
 
     @property
     def acts(self) -> Acts:
@@ -170,9 +169,8 @@ class ControlLoop:
             self._publish("promise", ended)
         if self._known != parts.active.version:
             self._known = parts.active.version
-            newest_s = max((promise.activated_s for promise in parts.active.promises), default=None)
-            activated = None if newest_s is None else datetime.fromtimestamp(newest_s, UTC)
-            parts.controller.promise(parts.active.promised, activated)
+            activated = [datetime.fromtimestamp(promise.activated_s, UTC) for promise in parts.active.promises]
+            parts.controller.promise(parts.active.promised, max(activated, default=None))
         situation = parts.serving.situation()
         assert situation.topology is not None, "a service runs something"
         self._heed(now, now_s)
@@ -230,12 +228,11 @@ class ControlLoop:
         seconds = now_s - self._load_s
         if seconds < LOAD_S:
             return
-        seen = self._parts.watch.seconds(seconds, self._parts.serving.router.waits_s)
         kept = docs.PastLoadDocument(
             model=self._parts.model,
             begins_s=time.time() - seconds,
             seconds=seconds,
-            tenants=tenant_loads(seen),
+            tenants=tenant_loads(self._parts.watch.seconds(seconds, self._parts.serving.router.waits_s)),
         )
         await self._parts.store.beside(self._parts.active.book.keep_load, kept)
         self._load_s = now_s
@@ -340,9 +337,8 @@ class ControlLoop:
         wall_s = time.time()
         for outcome in self._parts.active.book.outcomes(wall_s - 86_400):
             if outcome.model == self._parts.model:
-                ago_s = max(0.0, wall_s - outcome.at_s)
                 past = PastSwitch(
-                    now_s - ago_s,
+                    now_s - max(0.0, wall_s - outcome.at_s),
                     outcome.source,
                     outcome.target,
                     outcome.cause,
@@ -396,8 +392,9 @@ class ControlLoop:
             RefusedError: it has none; or somebody paused the controller or said otherwise since it looked.
         """
         if self._parts.active.kept_control() != self._heeded:
-            message = "somebody said otherwise to the controller meanwhile; it looks again"
-            raise RefusedError(docs.Code.NOT_APPROVED, message)
+            raise RefusedError(
+                docs.Code.NOT_APPROVED, "somebody said otherwise to the controller meanwhile; it looks again"
+            )
         rule = self._parts.place.deployment.approval
         known = consents.known_of(plan, self._parts.acts)
         applied = Applied(0, 0) if decision.cause == "roll_back" else known.applied
@@ -430,8 +427,12 @@ class ControlLoop:
         version = self._parts.store.intent(intent_id)
         if version is None:
             return None
-        generation = self._parts.serving.situation().generation
-        plan = replace(found.plan, id=usecases.new_id("plan"), intent_id=intent_id, generation=generation)
+        plan = replace(
+            found.plan,
+            id=usecases.new_id("plan"),
+            intent_id=intent_id,
+            generation=self._parts.serving.situation().generation,
+        )
         measured = ["for the load that is measured, not the declared one"] if found.load else []
         facts = {
             "intent_version": version.version,
@@ -463,5 +464,4 @@ class ControlLoop:
         place = replace(self._parts.place, situation=self._parts.serving.situation())
         document = docs.PlanDocument.model_validate(plan).model_copy(update=facts)
         held = limits.held_against(document, plan, place.problem(plan.window), found.segment.promised, alone=True)
-        known = tuple(map(limits.called, self._parts.controller.promised))
-        return held.model_copy(update={"promised": known}).sealed()
+        return held.model_copy(update={"promised": tuple(map(limits.called, self._parts.controller.promised))}).sealed()

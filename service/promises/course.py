@@ -37,8 +37,7 @@ class PlannedSegment:
     @property
     def changes(self) -> bool:
         """Whether a switch leads into it."""
-        plan = self.plan
-        return plan is not None and (plan.target != plan.now or plan.batching not in {None, plan.now_batching})
+        return self.plan is not None and self.plan.changes
 
     @property
     def target(self) -> str | None:

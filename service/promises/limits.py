@@ -88,8 +88,7 @@ def breaches(plan: Plan, problem: SearchInput, promised: Sequence[ActiveGoal]) -
     """
     problem = replace(problem, now=plan.now)
     pause_s = plan.switch.pause_s if plan.switch else 0.0
-    is_refilled = plan.batching not in {None, plan.now_batching}
-    for active in promised if plan.target != plan.now or is_refilled else ():
+    for active in promised if plan.changes else ():
         goal = active.goal
         if why := _broken(goal, plan.target, plan.prediction, problem, pause_s):
             today = _broken(goal, plan.now, plan.now_prediction, problem) if plan.now else ""

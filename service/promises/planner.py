@@ -9,24 +9,21 @@ from itertools import pairwise
 
 from intent.models import LATENCIES, Goal, Objective
 from runtime.capabilities import Batching, Capabilities
-from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector.crossing import crossing
 from selector.models import (
-    Candidate,
     Infeasible,
     Plan,
     PlanRef,
     Prediction,
     Profile,
-    ProfileError,
     SearchInput,
     SwitchPrediction,
     Workload,
 )
 from selector.objectives import absolute, sort_goals
 from selector.planning import planned_within
-from selector.prediction import as_it_runs, candidate
+from selector.prediction import as_it_runs, candidate, known
 from selector.ranking import Ranking
 from selector.switching import bytes_to_move, switch
 from selector.trial import Trial
@@ -123,8 +120,8 @@ class Planner:
         """What a switch takes under a load, or under hardly any where what runs is overloaded."""
         for part in (load, _calm(load)):
             problem = self._problem(part, now, engine)
-            today = self._candidate(now, problem)
-            there = self._candidate(target, problem)
+            today = known(now, problem, self._profiles)
+            there = known(target, problem, self._profiles)
             if today is None or there is None:
                 continue
             found = switch(today, there, problem, crossing(today, there, problem, self._profiles))
@@ -203,14 +200,8 @@ class Planner:
         return self._predicted(topology, workload, engine)
 
     def _predict(self, topology: Topology, workload: Workload, engine: Capabilities | None) -> Prediction | None:
-        found = self._candidate(topology, self._problem(workload, topology, engine))
+        found = known(topology, self._problem(workload, topology, engine), self._profiles)
         return found.prediction if found else None
-
-    def _candidate(self, topology: Topology, problem: SearchInput) -> Candidate | None:
-        try:
-            return candidate(topology, problem, self._profiles)
-        except (KeyError, ProfileError, TopologyError):
-            return None
 
     def _problem(self, workload: Workload, now: Topology | None, engine: Capabilities | None) -> SearchInput:
         return replace(self._model.problem("always", self._deployment.limits, now, engine), workload=workload)

@@ -94,8 +94,8 @@ class Observation:
 
         A mean lags behind a step.
         """
-        since_s = self.at_s - span_s
-        came = sum(sample.kind == "ttft" and sample.arrived_s is not None for sample in self.arrived_since(since_s))
+        recent = self.arrived_since(self.at_s - span_s)
+        came = sum(sample.kind == "ttft" and sample.arrived_s is not None for sample in recent)
         came += sum(age_s <= span_s for _, age_s in self.waits_s)
         usual = load.rate_rps * span_s
         is_chance = came <= usual * (1 + by_chance(usual))
