@@ -68,8 +68,8 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
 
 def steps(settings: VllmSettings) -> Batching:
     """How far steps are filled: by the options, else the limits of the deployment, else as vLLM does."""
-    said = {**_filled(settings), **settings.options}
-    numbers = {option: value for option, value in said.items() if isinstance(value, int)}
+    options = {**_filled(settings), **settings.options}
+    numbers = {option: value for option, value in options.items() if isinstance(value, int)}
     tokens = numbers.get("max_num_batched_tokens")
     sequences = numbers.get("max_num_seqs", min(USUAL.max_sequences, tokens or USUAL.max_sequences))
     return Batching(sequences, tokens or max(USUAL.max_step_tokens, sequences))
