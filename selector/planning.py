@@ -9,11 +9,10 @@ from runtime.capabilities import Batching
 from runtime.errors import TopologyError
 from runtime.models import Topology
 from selector import explain
-from selector.crossing import crossing
 from selector.models import Candidate, Infeasible, Margin, Plan, PlanRef, Profile, ProfileError, SearchInput
 from selector.prediction import as_it_runs, candidate
 from selector.search import select
-from selector.switching import bytes_to_move, switch, told
+from selector.switching import bytes_to_move, crossing, switch, told
 
 
 def named(

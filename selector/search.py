@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from intent.models import Goal, Objective, ReconfigRule, Relative, TenantException
 from runtime.models import Cluster, Topology
 from selector import explain
-from selector.crossing import crossing
 from selector.finder import Finder
 from selector.models import (
     Candidate,
@@ -24,7 +23,7 @@ from selector.objectives import FULL, UNSAID, Demands, Places, absolute, places,
 from selector.prediction import as_it_runs
 from selector.ranking import Ranking
 from selector.space import blocker, weights_of
-from selector.switching import bytes_to_move, switch, told
+from selector.switching import bytes_to_move, crossing, switch, told
 from selector.trial import MOST, TUNED, Trial
 
 LONGEST_PAYBACK_S = 3600.0

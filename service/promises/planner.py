@@ -10,7 +10,6 @@ from itertools import pairwise
 from intent.models import LATENCIES, Goal, Objective
 from runtime.capabilities import Batching, Capabilities
 from runtime.models import Topology
-from selector.crossing import crossing
 from selector.models import (
     Infeasible,
     Plan,
@@ -25,7 +24,7 @@ from selector.objectives import absolute, sort_goals
 from selector.planning import planned_within
 from selector.prediction import as_it_runs, candidate, known
 from selector.ranking import Ranking
-from selector.switching import bytes_to_move, switch
+from selector.switching import bytes_to_move, crossing, switch
 from selector.trial import Trial
 from service.deployment import Deployment
 from service.models import ServedModel, is_about

@@ -14,11 +14,10 @@ from runtime.machine import SwitchSettings
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from runtime.notation import parse_topology
 from runtime.torch_engine.driver import departure as engine
-from selector import crossing as selected
-from selector.crossing import LAST_TOKENS, LINK_SHARE, ROUND_TRIPS, crossing
+from selector import switching as selected
 from selector.models import Candidate, CpuSamples, CrossingPrediction, Profile, SearchInput, Workload
 from selector.profiles import fit_cpu
-from selector.switching import switch
+from selector.switching import LAST_TOKENS, LINK_SHARE, ROUND_TRIPS, crossing, switch
 from tests.selector.goals import predicted
 
 ENGINE = Capabilities((1, 2), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False, carries=True)
