@@ -43,7 +43,7 @@ def amount(value: float, unit: str | None) -> str:
     if unit == "s":
         return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
     if unit == "ratio":
-        return f"{value * 100:.3g} %"
+        return f"{value * 100:,.0f} %" if value >= 10 else f"{value * 100:.3g} %"
     if unit == "gpus" or not unit:
         return f"{value:.3g}"
     return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"

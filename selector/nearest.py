@@ -119,7 +119,9 @@ class Infeasibility:
     def _clashes(self) -> tuple[str, ...]:
         """Goals that nothing holds; if each is held by something, the pairs that exclude each other."""
         bounds = self.trial.ranking.demands.bounds
-        alone = [bound for bound in bounds if wants_use(bound)] or [b for b in bounds if not self._holding((b,))]
+        unheld = [bound for bound in bounds if not self._holding((bound,))]
+        # What is busy enough may be so on more devices than are asked for: then nothing else is to blame.
+        alone = unheld or [bound for bound in bounds if wants_use(bound)]
         if alone:
             return tuple(map(self._unreachable, alone))
         pairs: list[tuple[Bound, ...]] = [pair for pair in combinations(bounds, 2) if not self._holding(pair)]
@@ -180,7 +182,8 @@ class Infeasibility:
         if not is_within and any(isinstance(bound, Objective) and bound.unit == "USD/Mtok" for bound in counted):
             return 0.0, ()  # fewer requests cost more each
         for each in [nearest] if is_within else self._within(counted, timed):
-            if share := self.trial.share(each, timed):
+            share = self.trial.share(each, timed)
+            if share and self._is_within(counted, share, each):
                 words = explain.part(each, share * rate_rps, rate_rps, self._money(counted))
                 return (share if is_within else 0.0), (words,)
         idle = self.trial.at(_IDLE, nearest)
@@ -190,6 +193,11 @@ class Infeasibility:
             return 0.0, ()
         readings = explain.listed([explain.reading(ranking.margin(bound, idle)) for bound in missed])
         return 0.0, (f"with hardly any load {explain.missed_goals(missed)} would be {readings} there",)
+
+    def _is_within(self, counted: Sequence[Bound], share: float, candidate: Candidate) -> bool:
+        """Whether it costs no more than may be spent at a share of the load: fewer requests cost more each."""
+        at_share = self.trial.at(share, candidate)
+        return at_share is not None and not self.trial.ranking_at(share).missed(counted, at_share)
 
     def _within(self, counted: Sequence[Bound], timed: Sequence[Bound]) -> list[Candidate]:
         """What serves most of what costs no more than may be spent."""

@@ -91,6 +91,24 @@ def test_a_wish_for_the_topology_that_nothing_meets_gives_the_reason(choose, ask
     assert (answer.reasons, answer.feasible_targets) == ((reason,), ())
 
 
+def test_a_goal_of_use_is_not_blamed_for_what_another_goal_rules_out(choose, asked):
+    busy = Objective("gpu_util", ">=", "x", value=0.01, unit="ratio")
+    answer = infeasible(choose(asked, busy, Config("tp", ">=", 5, "x")))
+    assert answer.reasons[0].startswith("tp >= 5: no allowed topology has it")
+
+
+def test_no_part_of_the_load_is_offered_that_costs_more_per_token_than_may_be_spent(choose, asked):
+    flooded = replace(asked, workload=replace(asked.workload, rate_rps=40.0))
+    for most_usd in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
+        goals = (ttft(1.0), Objective("cost", "<=", "x", value=most_usd, unit="USD/Mtok"))
+        answer = choose(flooded, *goals)
+        if isinstance(answer, Infeasible) and any("buys" in target for target in answer.feasible_targets):
+            (words,) = [target for target in answer.feasible_targets if "buys" in target]
+            part_rps = float(re.search(r"buys ([\d.]+) of", words)[1])
+            part = replace(flooded.workload, rate_rps=0.99 * part_rps)
+            assert isinstance(choose(replace(flooded, workload=part), *goals), Plan), words
+
+
 def test_with_nothing_left_it_says_what_bars_it(choose, asked, llama, known, ticket):
     too_large = infeasible(choose(replace(asked, model=llama), ttft(1.0)))
     assert too_large.nearest is None
