@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from runtime.models import Cluster, Gpu, Link, Node, uniform
 from selector.models import ALIKE, Spread, Workload, shape
+from selector.performance import judge as judge_module
 from selector.performance.judge import arrivals, batch_of, closed, judged, reading_of, sustained_rps
 from selector.performance.load import SERVING_SHARE, static_batch
 from selector.performance.perf import ServerModel, stage_costs
@@ -249,3 +250,28 @@ def test_nothing_jumps_where_a_prompt_needs_a_second_chunk(servers):
 
 def test_a_reading_of_nothing_is_zero():
     assert set(reading_of([]).values()) == {0.0}
+
+
+@rows(
+    ("answer_tokens", "most_rps"),
+    [(2000, 40.0), (8000, 6.0), (30_000, 1.0)],
+)  # fmt: skip
+def test_long_answers_of_a_pipeline_are_judged_from_hundreds_of_requests(servers, answer_tokens, most_rps):
+    server = servers["8B in four"]
+    found = judged(server, Workload(0.02, 1000, answer_tokens, 1), 131_072)
+    assert found.requests > 200
+    assert 0.05 < found.ttft_s["mean"] < 0.2
+    assert found.sustained_rps < most_rps
+
+
+def test_what_is_cut_short_promises_nothing(servers, monkeypatch):
+    server = servers["8B in four"]
+    whole = sustained_rps(server, replace(CHAT, output_tokens=1500), LONG)
+    monkeypatch.setattr("selector.performance.judge.MOST_STEPS", 5000)
+    judge_module._judged.cache_clear()
+    judge_module._sustained_rps.cache_clear()
+    found = judged(server, replace(CHAT, rate_rps=0.01, output_tokens=1500), LONG)
+    assert found.sustained_rps <= whole
+    assert found.ttft_s["mean"] > 0
+    judge_module._judged.cache_clear()
+    judge_module._sustained_rps.cache_clear()
