@@ -171,8 +171,16 @@ def offer_to_keep_up(today: Candidate, best: Candidate, missed: Sequence[Margin]
 def after_an_outage(better: Candidate, change: SwitchPrediction, why: str) -> str:
     """What would be better, at the price of an outage."""
     return (
-        f"{candidate_words(better)} takes an outage of about {change.stop_s:.0f} s; without it the plan's target {why}"
+        f"{candidate_words(better)} takes an outage of {standstill(change.stop_s)}; without it the plan's target {why}"
     )
+
+
+def standstill(stop_s: float, most_s: float = 0.0) -> str:
+    """How long streams stand still, in words; of what is overloaded nobody knows."""
+    if not math.isfinite(stop_s):
+        return "a time that nobody can predict"
+    about, most = (f"{float(f'{seconds:.2g}'):g} s" for seconds in (stop_s, most_s))
+    return f"about {about} ({most} at most)" if most_s else f"about {about}"
 
 
 def slower(loser: Candidate, winner: Candidate) -> str:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, vllm_start
 from runtime.footprint import Piece, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
+from selector import explain
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput, SwitchPrediction, Way
 from selector.performance.load import times
 from selector.performance.perf import Step
@@ -161,14 +162,12 @@ def switch(
 def told(found: SwitchPrediction) -> list[str]:
     """What a person has to know of a switch: that requests stand still, and which figures are assumed."""
     sentences = list[str]()
-    stop_s, most_s = (f"{float(f'{seconds:.2g}'):g} s" for seconds in (found.stop_s, found.stop_most_s))
     if found.strategy == "stream":
         only = "only one copy of the weights fits, so layers move one by one"
-        sentences.append(f"requests will stand still for about {stop_s}: {only}")
+        sentences.append(f"requests will stand still for {explain.standstill(found.stop_s)}: {only}")
     elif found.strategy == "restart":
-        sentences.append(
-            f"requests stand still for about {stop_s} ({most_s} at most): the running engine has to end first"
-        )
+        still = explain.standstill(found.stop_s, found.stop_most_s)
+        sentences.append(f"requests stand still for {still}: the running engine has to end first")
     if found.unmeasured:
         slow, fast = (f"{bytes_s / 1e9:g}" for bytes_s in STORAGE_BYTES_S)
         where = " and ".join(found.unmeasured)

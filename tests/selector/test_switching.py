@@ -1,5 +1,6 @@
 """What a switch has to move, how it goes, and what that takes."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -264,3 +265,12 @@ def test_other_knobs_on_what_runs_take_an_order_or_another_engine_beside_it(topo
         assert (found.strategy, found.prepare_s > 0, found.stop_s > 0) == (strategy, takes, takes)
     found = switch(today, other, small(problem, alone))
     assert (found.strategy, found.stop_s > 0.1) == ("restart", True)
+
+
+@rows(
+    ("strategy", "why"),
+    [("restart", "the running engine has to end first"), ("stream", "only one copy of the weights fits")],
+)
+def test_of_what_is_overloaded_nobody_predicts_how_long_it_stands_still(strategy, why):
+    (told_of_it,) = told(SwitchPrediction(strategy, 1.0, math.inf, math.inf, None, stop_most_s=math.inf))
+    assert f"for a time that nobody can predict: {why}" in told_of_it
