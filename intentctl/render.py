@@ -272,7 +272,8 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
         rows.append(("today", prediction(plan.now_prediction)))
     if found := plan.simulation:
         words = f"TTFT {_latency(found.ttft_s)}, TPOT {_latency(found.tpot_s)}"
-        rows.append(("simulated", f"{words} over {found.requests} requests in virtual time"))
+        over = "more come than are served" if found.waits_grow else f"over {found.requests} requests in virtual time"
+        rows.append(("simulated", f"{words}: {over}"))
     rows += [("goal", _margin(margin)) for margin in plan.margins]
     rows += [("weighed", rule) for rule in plan.rules]
     if runner := plan.runner_up:

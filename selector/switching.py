@@ -128,11 +128,12 @@ def switch(
         return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)  # at most it is told to fill its steps otherwise
     here = replace(problem, now=today.topology)
     how = way(target.topology, here, is_another=stays) or "restart"
-    passes_s = today.prediction.tpot_s["mean"], target.prediction.tpot_s["mean"]
+    passes_s = [side.prediction.tpot_s["mean"] for side in (today, target)]
     start, load, unmeasured = _bringing_up(target.topology, here)
     band = together(start, load)
     inside_s = most_s = 0.0
     if how == "restart":
+        passes_s = [each for each in passes_s if math.isfinite(each)] or [0.0]  # not known of what is overloaded, and short
         anew_s = over.anew_s if over else 0.0
         inside_s = _middle(band) + anew_s
         most_s = sum(passes_s) + band[1] + anew_s

@@ -264,7 +264,7 @@ def plan(plan_id: str, operator: OperatorDep) -> docs.PlanDocument:
 def simulation(plan_id: str, operator: OperatorDep) -> docs.SimulationDocument:
     """A plan's target served in virtual time.
 
-    Poisson arrivals of its window's workload through an event-driven simulator.
+    Requests drawn from its window's workload go through an event-driven simulator; null is without end.
     """
     return operator.simulation(plan_id)
 

@@ -409,8 +409,10 @@ class Serving:
             predicted = plan.switch
             ends_first = predicted and predicted.strategy == "restart"
             outage_s = PATIENCE * (predicted.stop_most_s or 0.0) if predicted and ends_first else None
+            is_start = predicted and predicted.prepare_s and not ends_first  # not steps filled otherwise
+            is_start = is_start and target not in self.engine.capabilities.standby
             report = await self._coordinator.switch(target, operation.id, on_progress, plan.batching, outage_s)
-            if report.phase is Phase.DONE and predicted and not ends_first:
+            if report.phase is Phase.DONE and predicted and is_start:
                 self._starts_s.append(max(0.05, report.warming_s - (predicted.loading_s or 0.0)))
             await self._conclude(report)
             operation = operation.finished(report, gaps_document(self.router.gaps(report.epoch)))

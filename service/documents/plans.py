@@ -164,13 +164,16 @@ class MarginDocument(Document):
 
 
 class SimulationDocument(Document):
-    """What a simulation of a plan's target gave. Latencies in seconds, as mean and percentiles."""
+    """What a simulation of a plan's target gave.
+
+    Latencies in seconds, as mean and percentiles; null is without end.
+    """
 
     requests: int = Field(description="served, the first ones left out")
     waits_grow: bool = Field(description="later requests waited longer: the load exceeds what is sustained")
-    ttft_s: dict[str, float]
-    tpot_s: dict[str, float]
-    e2e_s: dict[str, float]
+    ttft_s: Mapping[str, Finite]
+    tpot_s: Mapping[str, Finite]
+    e2e_s: Mapping[str, Finite]
     plan_id: str
     topology: str
 

@@ -107,6 +107,8 @@ def test_an_engine_that_streams_no_layers_has_to_end_first_and_the_stop_says_so(
     assert least < found.stop_s < most < found.stop_most_s
     assert f"requests stand still for about {found.stop_s:.2g} s (6.1 s at most)" in " ".join(told(found))
     assert "the running engine has to end first" in " ".join(told(found))
+    overloaded = switch(candidate(topology["one"], math.inf), candidate(topology["tp2"], math.inf), here)
+    assert least < overloaded.stop_s < most <= overloaded.stop_most_s < math.inf
 
 
 @rows(

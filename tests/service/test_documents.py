@@ -125,3 +125,14 @@ def test_without_a_service_nothing_is_kept_or_applied(operators):
         with pytest.raises(RefusedError, match="no service was asked"):
             refused()
     assert here.saved_plan(made.id) == made
+
+
+def test_a_simulation_without_end_comes_over_the_wire():
+    endless = {"mean": math.inf, "p99": math.inf}
+    made = documents.SimulationDocument(
+        requests=0, waits_grow=True, ttft_s=endless, tpot_s=endless, e2e_s=endless, plan_id="plan-1", topology="CPU[0]"
+    )
+    assert documents.SimulationDocument.model_validate_json(made.model_dump_json()).ttft_s == {
+        "mean": None,
+        "p99": None,
+    }

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 
 from runtime.engine import SamplingParams
 from runtime.models import Phase
+from runtime.notation import parse_topology
 from runtime.stream import Delta, GenerationParams
 from service.errors import StoreError
 from service.restart import begin
@@ -185,3 +187,27 @@ def test_what_streams_waited_through_a_cut_stands_in_its_operation(tmp_path):
             told = [one.data.model_dump() for one in service.parts.store.events(0, 100) if one.event == "operation"][-1]
         assert told["gaps"] == gaps
         service.call(ended(streams))
+
+
+def test_how_long_a_start_takes_is_learned_from_starts_alone(http, service):
+    """Steps filled otherwise start no engine, nor does what stands by."""
+    serving = service.serving
+    usual = serving.situation().capabilities.start_s
+    few = {"max_sequences": 2, "max_step_tokens": 512}
+    plan = http.post("/v1/plans", json={"target": "pp2", "batching": few}).json()["plan"]
+    http.post(f"/v1/plans/{plan['id']}:apply").raise_for_status()
+    service.settle()
+    assert serving.situation().capabilities.start_s == usual
+
+    engine = serving.engine
+    target = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]["target"]["text"]
+    stands_by = parse_topology(target, service.parts.deployment.model().cluster, 8, "fp32")
+    engine.capabilities = replace(engine.capabilities, standby=frozenset([stands_by]))
+    switched(service, http)
+    assert serving.situation().capabilities.start_s == usual
+
+    engine.capabilities = replace(engine.capabilities, standby=frozenset())
+    plan = http.post("/v1/plans", json={"target": "pp2"}).json()["plan"]
+    http.post(f"/v1/plans/{plan['id']}:apply").raise_for_status()
+    service.settle()
+    assert serving.situation().capabilities.start_s != usual
