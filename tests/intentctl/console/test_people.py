@@ -236,3 +236,18 @@ def test_how_far_steps_are_filled_stands_beside_the_target(shared_place):
     now = made.now_batching
     assert now is not None
     assert f"PP2, {now}" in page
+
+
+def test_an_outage_is_called_one(shared_place):
+    """And neither a switch in which layers move nor one before which the old topology goes on."""
+    made = shared_place.plan()
+    store = shared_place.service.parts.store
+    ends = made.switch.model_copy(update={"strategy": "restart", "stop_s": 95.0, "stop_most_s": 160.0})
+    outage = made.model_copy(update={"id": "plan-outage", "switch": ends}).sealed()
+    store.save_plan(store.intent(made.intent_id).intent, outage, "ada")
+    page = shared_place.http(Role.VIEWER).get("/plans/plan-outage").text
+    assert "restart: an outage" in page
+    assert "the running engine ends first, and requests wait" in page
+    assert "Requests stand still for about 95 s (160 s at most)" in page
+    for false in ("layer by layer", "until the cut the old topology goes on"):
+        assert false not in page
