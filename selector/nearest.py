@@ -11,7 +11,7 @@ from selector.finder import Finder
 from selector.models import Candidate, Infeasible
 from selector.objectives import UNSAID, WORKLOAD_RATE, Bound, margin_of, wants_use
 from selector.space import why_never, why_no_stage
-from selector.trial import Trial
+from selector.trial import Trial, first_of_each
 
 _EASES = (1.5, 3.0)
 """By how much all bounds are eased together, to look for what is near all of them."""
@@ -87,8 +87,7 @@ class Infeasibility:
         calm = sorted(
             self.trial.ranking.holding(others, found), key=lambda each: self.trial.shortfall_at(_CALM, each, timed)
         )
-        distinct = list({each.topology: each for each in reversed(calm)}.values())[::-1][:_LOOKED]
-        shares = {self.trial.share(each, timed): each for each in reversed(distinct)}
+        shares = {self.trial.share(each, timed): each for each in first_of_each(calm)[:_LOOKED][::-1]}
         return shares[max(shares)] if shares and max(shares) > 0 else None
 
     def _nothing_runs(self) -> tuple[str, ...]:

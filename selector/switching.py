@@ -133,7 +133,8 @@ def switch(
     band = together(start, load)
     inside_s = most_s = 0.0
     if how == "restart":
-        passes_s = [each for each in passes_s if math.isfinite(each)] or [0.0]  # not known of what is overloaded, and short
+        # What is overloaded has none, and it would be short.
+        passes_s = [each for each in passes_s if math.isfinite(each)] or [0.0]
         anew_s = over.anew_s if over else 0.0
         inside_s = _middle(band) + anew_s
         most_s = sum(passes_s) + band[1] + anew_s

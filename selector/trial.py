@@ -102,11 +102,10 @@ class Trial:
             return (self.ranking.shortfall(each, bounds), -aim if objective and objective.op == "maximize" else aim)
 
         near = [each for each in sorted(found, key=worth) if objective or worth(each)[0] <= _NEAR]
-        distinct = {each.topology: each for each in reversed(near)}
-        return [self._tuned(each, worth) for each in list(distinct.values())[::-1][:TUNED]]
+        return [self._tuned(each, worth) for each in first_of_each(near)[:TUNED]]
 
     def _tuned(self, start: Candidate, worth: Worth) -> Candidate:
-        """By one knob and then by the other, each as long as that helps."""
+        """By one knob, by the other and by the first again, each as long as that helps."""
         assert start.batching is not None, "judged ones say it"
         most = self.problem.batching
         best = start
@@ -114,7 +113,7 @@ class Trial:
             ("max_step_tokens", STEP_TOKENS, most.max_step_tokens),
             ("max_sequences", SEQUENCES, most.max_sequences),
         ]
-        for name, values, limit in sweeps:
+        for name, values, limit in (*sweeps, sweeps[0]):
             here: int = getattr(best.batching, name)
             felt = here if name == "max_step_tokens" else min(here, best.prediction.peak)
             below = [value for value in values[::-1] if value < felt]
@@ -157,3 +156,11 @@ class Trial:
                 share += step
             step /= 2
         return share
+
+
+def first_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The first of each topology, in their order."""
+    found = dict[Topology, Candidate]()
+    for each in candidates:
+        found.setdefault(each.topology, each)
+    return list(found.values())

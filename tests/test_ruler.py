@@ -22,10 +22,10 @@ MAX_STATEMENTS = {
     "prompts": 7,
     "intent": 7_596,
     "validator": 861,
-    "selector": 3_525,
+    "selector": 3_529,
     "runtime": 11_081,
-    "service": 9_372,
-    "intentctl": 4_489,
+    "service": 9_373,
+    "intentctl": 4_490,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46

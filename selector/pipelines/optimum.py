@@ -42,8 +42,6 @@ _TIGHTER = (1.0, 0.8, 0.65, 0.5, 0.35)
 """How much of a latency, and of the time between two requests, is left of what is asked on the rungs of a ladder."""
 _ALIKE = 3
 """Pipelines of one cost that are built."""
-_BEST = 3
-"""Pipelines of stages that are alike, of those that are good at an objective."""
 _LIKELY = 0.9
 """How far to go at most between two bounds where layers say that the next one is near either."""
 _CLOSE = 2e-2
@@ -109,12 +107,7 @@ def ladder(
     search = _BoundSearch.begin(grid, eased)
     if not search.feasible:
         return []
-    if len(grid.stage_slots) == 1:  # each depth is one choice, and there are few
-        found = search.cheapest(cost, MOST_STAGES)
-        if objective:
-            found = sorted(found, key=lambda pipeline: aimed(pipeline, objective, grid))[:_BEST]
-        return sorted(found, key=lambda pipeline: spent(pipeline, cost, grid))
-    found = search.cheapest(cost, each)
+    found = search.cheapest(cost, MOST_STAGES if len(grid.stage_slots) == 1 else each)  # then each depth is one choice
     for rung in search.rungs(objective) if objective else _tighter(search, bounds):
         found += rung.cheapest(cost, each)
     distinct = {(pipeline.stages, pipeline.batch): pipeline for pipeline in found}
@@ -136,12 +129,6 @@ def _tighter(search: "_BoundSearch", bounds: Sequence[Threshold]) -> Iterator["_
         if not search.feasible:
             return
         yield search
-
-
-def aimed(pipeline: Pipeline, objective: Threshold, grid: Grid) -> float:
-    """What an objective reads, smaller is better."""
-    read = reading(pipeline, objective, grid)
-    return -read if objective.metric == "rate" else read
 
 
 def spent(pipeline: Pipeline, cost: Metric, grid: Grid) -> float:
