@@ -11,6 +11,7 @@ from selector.finder import Finder
 from selector.models import Candidate, Infeasible
 from selector.objectives import UNSAID, WORKLOAD_RATE, Bound, margin_of, wants_use
 from selector.space import why_never, why_no_stage
+from selector.switching import without_outage
 from selector.trial import Trial, first_of_each
 
 _EASES = (1.5, 3.0)
@@ -41,9 +42,10 @@ class Infeasibility:
         found = self.trial.candidates
         if not found:
             return Infeasible(self._nothing_runs(), None)
-        nearest = self._nearest(found)
+        gentle = without_outage(found, self.finder.problem) or found
+        nearest = self._nearest(gentle)
         if self.trial.ranking.piles_up(nearest):
-            nearest = self._serving_most(found) or nearest
+            nearest = self._serving_most(gentle) or nearest
         missed = self.trial.ranking.missed(bounds, nearest)
         words = explain.listed([explain.instead(bound, self.trial.ranking.margin(bound, nearest)) for bound in missed])
         targets = [target for bound in missed if (target := self._target(bound))]

@@ -23,7 +23,7 @@ from selector.objectives import FULL, UNSAID, Demands, Places, absolute, places,
 from selector.prediction import as_it_runs
 from selector.ranking import Ranking
 from selector.space import blocker, weights_of
-from selector.switching import bytes_to_move, crossing, switch, told
+from selector.switching import bytes_to_move, crossing, switch, told, without_outage
 from selector.trial import MOST, TUNED, Trial
 
 LONGEST_PAYBACK_S = 3600.0
@@ -131,12 +131,15 @@ def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible
         question = replace(question, asked=repeated)
     if held := _held(question, _explored(question, question.finder)):
         return _plan(question, question.trial.ranking.best(held), today)
-    refusal = Infeasibility(question.trial, question.finder).infeasible()
+    finder = question.finder
+    if question.may_stand_still:  # what an outage would make possible makes no reason false
+        _explored(question, replace(finder, ways=("restart",)))
+        finder = replace(finder, ways=(*finder.ways, "restart"))
+    refusal = Infeasibility(question.trial, finder).infeasible()
     held = _held(question, question.trial.candidates)  # found on the way to why there is nothing
-    if not held and question.may_stand_still:
-        held = _held(question, _explored(question, replace(question.finder, ways=("restart",))))
     if held:
-        return _plan(question, question.trial.ranking.best(held), today)
+        gentle = without_outage(held, finder.problem)
+        return _plan(question, question.trial.ranking.best(gentle or held), today)
     return replace(
         refusal,
         reasons=(*refusal.reasons, *repeated.notes),

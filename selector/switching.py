@@ -1,7 +1,7 @@
 """What a switch takes: how it goes, bytes, seconds, and when it has paid for itself. Pure."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -90,6 +90,11 @@ def way(topology: Topology, problem: SearchInput, *, is_another: bool = False) -
         return "shadow"
     streams = engine is not None and engine.streams and not stands_alone
     return "stream" if streams and not no_room(topology, problem) else "restart"
+
+
+def without_outage(candidates: Iterable[Candidate], problem: SearchInput) -> list[Candidate]:
+    """Those to which a switch goes while what runs serves."""
+    return [each for each in candidates if way(each.topology, problem) != "restart"]
 
 
 def _too_full(topologies: tuple[Topology, ...], problem: SearchInput) -> bool:

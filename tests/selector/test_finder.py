@@ -8,7 +8,7 @@ from intent.models import Config, Objective
 from runtime.capabilities import Capabilities
 from runtime.models import Cluster, ModelSpec, uniform
 from selector.models import Infeasible, SearchInput, Workload
-from tests.selector.goals import plan_of
+from tests.selector.goals import infeasible, plan_of, ttft
 
 TP4 = Config("tp", "==", 4, "run it so")
 STREAMS = Capabilities((1, 2, 4), 4, ("bf16",), tp_per_stage=True, replicated_kv_heads=False, streams=True)
@@ -29,6 +29,13 @@ def test_where_nothing_fits_beside_what_runs_it_is_drained_and_that_is_said(choo
     assert plan.switch.stop_s > 10
     bounded = Objective("reconfig_pause", "<=", "50 ms", value=0.05, unit="s")
     assert isinstance(choose(running, TP4, bounded), Infeasible)
+
+
+def test_a_refusal_denies_nothing_that_an_outage_would_make_possible(choose, crowd):
+    running = replace(crowd, now=uniform(crowd.cluster, "A100", 2, 2, 80, "bf16"))
+    refusal = infeasible(choose(running, TP4, ttft(0.05)))
+    assert not any(reason.startswith("tp == 4") for reason in refusal.reasons)
+    assert refusal.nearest.reason.startswith("comes nearest; tp 2 where you said 4")
 
 
 @pytest.mark.slow
