@@ -110,6 +110,8 @@ class ControlLoop:
         self._outcome: docs.OutcomeDocument | None = None
         self._waked = asyncio.Event()
         self.decision = docs.DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
+        self._term: people.Term | None = None
+        """As people's acts were seen at the last look."""
         self.override: docs.OverrideDocument | None = None
         self.refusals: tuple[docs.RefusalDocument, ...] = ()
 
@@ -350,12 +352,12 @@ class ControlLoop:
     def _heed(self, now: datetime, now_s: float) -> None:
         """Take note of what people did beside what is promised."""
         parts = self._parts
-        self.override = None
+        self._term = self.override = None
         self.refusals = ()
         if not parts.active.promised:
             return
         segment = parts.controller.enter(now, now_s)
-        term = people.Term(
+        self._term = term = people.Term(
             now_s=now.timestamp(),
             began_s=now.timestamp() - (now_s - parts.controller.began_s),
             ends_s=None if parts.controller.is_last(segment) else segment.ends.timestamp(),
@@ -389,9 +391,10 @@ class ControlLoop:
         """The policy's yes. How many plans were applied lately does not hold up a roll-back.
 
         Raises:
-            RefusedError: it has none; or somebody paused the controller or said otherwise since it looked.
+            RefusedError: it has none; or somebody paused it, said otherwise or applied a topology since it looked.
         """
-        if self._parts.active.kept_control() != self._heeded:
+        override = self._parts.people.override(self._term) if self._term else None  # one may have ended just now
+        if (self._parts.active.kept_control(), override) != (self._heeded, self.override):
             raise RefusedError(
                 docs.Code.NOT_APPROVED, "somebody said otherwise to the controller meanwhile; it looks again"
             )

@@ -7,10 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.documents.promises import OutcomeDocument
+from service.documents.promises import OutcomeDocument, OverrideDocument
 from service.errors import StoreError
 from service.promises.book import Book
 from service.promises.decide import ControlState, Decision, Rules, decide
+from service.promises.people import People, Term
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, elsewhen, served
 
@@ -260,6 +261,25 @@ def test_the_controller_acts_within_policy_and_leaves_an_override_alone(tmp_path
         assert (shape(http), http.get("/v1/promises").json()["promises"][0]["state"]) == ("TP2", "active")
         http.post("/v1/controller", json={"paused": False})
         service.ticked(lambda: shape(http) == "1x1", "the way back")
+
+
+def test_an_act_that_ends_while_the_controller_looks_is_not_undone(tmp_path: Path, monkeypatch) -> None:
+    looks = iter([None])  # the first look reads the store just before the act's end is kept
+
+    def late(who: People, term: Term) -> OverrideDocument | None:
+        return next(looks, known(who, term))
+
+    with served(tmp_path, ACTS) as (service, http):
+        promised(http, ONE_DEVICE)
+        service.ticked(lambda: shape(http) == "1x1", "the switch")
+        plan = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]
+        http.post(f"/v1/plans/{plan['id']}:apply", json={"acknowledge": ["breaks_promise"]})
+        service.settle()
+        known = People.override
+        monkeypatch.setattr(People, "override", late)
+        service.tick()
+        service.ticked(lambda: http.get("/v1/controller").json()["overrides"], "the override")
+        assert shape(http) == "TP2"
 
 
 def test_modes_and_a_pause_survive_a_restart(tmp_path: Path) -> None:
