@@ -1,6 +1,6 @@
 """How well words become goals: the project's own utterances, through translator and validator.
 
-Prints a table and, on request, writes everything as JSON; ``benchmarks/utterances.py`` says what an utterance file holds.
+Prints a table and, on request, writes everything as JSON; ``benchmarks/words/utterances.py`` says what an utterance file holds.
 """
 
 import argparse

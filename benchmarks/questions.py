@@ -82,7 +82,7 @@ RUNNING = (None, None, "L40Sx4:0-80@bf16", "A100x2:0-80@int8", "A100x2:0-52@bf16
 
 
 ENGINE = Capabilities((1, 2, 4, 8), 8, PRECISIONS, tp_per_stage=True, replicated_kv_heads=False)
-"""Runs every stage side by side with every other, and one replica, as the engines here do."""
+"""Runs every stage side by side with every other, as the engines here do."""
 
 
 @dataclass(frozen=True, slots=True)

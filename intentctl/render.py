@@ -279,7 +279,7 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     if runner := plan.runner_up:
         rows.append(("runner-up", f"{_topology(runner.topology, runner.batching)}: {runner.reason}"))
     rows += [("why", reason) for reason in plan.reasons]
-    rows += [("nothing better", reason) for reason in plan.certificate]
+    rows += [("certificate", reason) for reason in plan.certificate]
     if plan.bytes_to_move and plan.changes:
         rows.append(("to move", to_move(plan.bytes_to_move)))
     if plan.switch and plan.changes:

@@ -150,4 +150,4 @@ class Limits:
     headroom: float = 1.0
     """Share of a prediction's error band that a bound has to leave free; 0: the prediction itself may reach it."""
     usual_tpot_s: float | None = 0.2
-    """Bound on the mean TPOT beside goals that bound another latency alone; about reading speed."""
+    """Bound on the mean TPOT beside goals that bound TTFT alone; about reading speed."""

@@ -463,7 +463,7 @@ class Plan:
     switch: SwitchPrediction | None = None
     """From what runs; None when nothing does, or when it cannot be predicted."""
     certificate: tuple[str, ...] = ()
-    """Why nothing in the space is better, one sentence for each thing that decided."""
+    """What bounds rule out for less money, and how many topologies were simulated."""
     workload: Workload | None = None
     """What it was made for."""
     bytes_to_move: Mapping[str, int] = field(default_factory=dict)
@@ -488,7 +488,7 @@ class Infeasible:
     nearest: Candidate | None
     """The topology that comes closest."""
     feasible_targets: tuple[str, ...] = ()
-    """For each goal that fails, the nearest bound that could be held, in words."""
+    """In words: the part of the load that is held, the bound that would hold for each goal missed, another precision."""
     left_out: tuple[LeftOut, ...] = ()
     """The goals of the text that were not weighed, each with the reason."""
     share: float = 0.0

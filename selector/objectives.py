@@ -223,10 +223,11 @@ def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
     bounds = [goal for goal in readable if isinstance(goal, Bound) and goal.op not in {"minimize", "maximize"}]
     hard = [goal for goal in bounds if isinstance(goal, Config) or not goal.soft]
     soft = [goal for goal in bounds if isinstance(goal, Objective) and goal.soft]
-    latencies = {goal.metric for goal in (*hard, *soft) if isinstance(goal, Objective) and goal.metric in LATENCIES}
+    timed = [goal for goal in bounds if isinstance(goal, Objective) and goal.metric in LATENCIES]
     usual_tpot_s = problem.limits.usual_tpot_s
-    if latencies == {"ttft"} and usual_tpot_s is not None:
-        hard.append(Objective("tpot", "<=", evidence=USUAL, stat="mean", value=usual_tpot_s, unit="s"))
+    if {goal.metric for goal in timed} == {"ttft"} and usual_tpot_s is not None:
+        usual = Objective("tpot", "<=", evidence=USUAL, stat="mean", value=usual_tpot_s, unit="s")
+        (soft if all(goal.soft for goal in timed) else hard).append(usual)
     if not _bounds_use(readable, problem):
         needs = any(isinstance(goal, Objective) and goal.metric in _OF_THE_LOAD and not goal.soft for goal in readable)
         (hard if needs else soft).append(_keep_up(problem))

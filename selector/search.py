@@ -277,6 +277,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
     best, unpaid = _worth_it(question, found, today)
     second = _runner_up(question, best, found)
     margins = tuple(ranking.margin(goal, best) for goal in (*demands.bounds, *demands.wishes))
+    missed = [ranking.margin(goal, best) for goal in ranking.missed(demands.wishes, best)]
     change = _switch(question, today, best)
     return Plan(
         id=repeated.ticket.plan_id,
@@ -296,7 +297,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
             f"chosen: {explain.summary(best)}",
             *(unpaid or _becomes_of_today(question, best, today)),
             *(told(change) if change else ()),
-            *(f"{explain.misses(margin)}: a soft goal" for margin in margins if margin.margin < 0),
+            *(f"{explain.misses(margin)}: a soft goal" for margin in missed),
             *repeated.notes,
         ),
         margins=margins,

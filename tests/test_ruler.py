@@ -22,7 +22,7 @@ MAX_STATEMENTS = {
     "prompts": 7,
     "intent": 7_596,
     "validator": 861,
-    "selector": 3_536,
+    "selector": 3_538,
     "runtime": 11_081,
     "service": 9_375,
     "intentctl": 4_490,

@@ -200,7 +200,7 @@ def _why(plan: PlanDocument) -> Fact:
 
 def _runner_up(plan: PlanDocument) -> Fact:
     if plan.runner_up is None:
-        return Fact(("Nothing else that may be built holds the goals.",), "the plan has no runner-up")
+        return Fact(("Nothing of another shape was simulated.",), "the plan has no runner-up")
     other = plan.runner_up
     return Fact(
         (f"{other.topology.shape} {other.topology.text}: {prediction(other.prediction)}", other.reason),

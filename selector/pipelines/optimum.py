@@ -82,7 +82,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Why nothing is better.
+    """What bounds rule out.
 
     Beyond this bound at most so many layers fit on any pipeline that holds the goals.
     """

@@ -170,7 +170,7 @@ class SimulationDocument(Document):
     """
 
     requests: int = Field(description="served, the first ones left out")
-    waits_grow: bool = Field(description="later requests waited longer: the load exceeds what is sustained")
+    waits_grow: bool = Field(description="the load exceeds what is sustained, and latencies are without end")
     ttft_s: Mapping[str, Finite]
     tpot_s: Mapping[str, Finite]
     e2e_s: Mapping[str, Finite]
@@ -247,9 +247,11 @@ class PlanDocument(Document):
     rules: tuple[str, ...] = Field(default=(), description="goals that narrowed the space or say what comes first")
     left_out: tuple[LeftOut, ...] = Field(default=(), description="goals that the plan does not weigh")
     offers: tuple[str, ...] = Field(default=(), description="what a change would give that nobody asked for")
-    considered: int = 0
+    considered: int = Field(default=0, description="operating points and device counts that bounds looked at")
     switch: SwitchDocument | None = None
-    certificate: tuple[str, ...] = Field(default=(), description="why nothing in the space is better")
+    certificate: tuple[str, ...] = Field(
+        default=(), description="what bounds rule out for less, and how many were simulated"
+    )
     bytes_to_move: Mapping[str, int] = {}
     to_acknowledge: tuple[Finding, ...] = Field(
         default=(), description="findings that apply wants acknowledged, by code; `breaks_promise`: what it breaks"

@@ -103,7 +103,8 @@ class LoadDocument(Document):
         default=None, description="coefficient of variation of the times between arrivals; null: not told"
     )
     prefix_hit: float | None = Field(
-        default=None, description="share of the prompts that was cached; null: not told, and plans take 0"
+        default=None,
+        description="share of the prompts that was cached; null: not told, and plans take the declared one",
     )
 
 

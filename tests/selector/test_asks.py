@@ -145,4 +145,5 @@ def test_a_load_that_comes_and_goes_every_ten_minutes_is_not_followed(text: str)
     promised = [ActiveGoal("one", goal, now) for goal in intent.goals]
     segments = cut(promised, deployment.windows, now, now + timedelta(hours=2))
     agenda = Planner(deployment, served, PROFILES).agenda(segments, served.start, engines.capabilities(served))
+    assert all(part.plan for part in agenda)
     assert sum(part.changes for part in agenda) <= 2

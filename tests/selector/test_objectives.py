@@ -218,6 +218,12 @@ def test_what_nobody_said_is_headroom_and_that_answers_are_read_as_they_come(pro
     assert [(goal.metric, goal.value) for goal in demands.wishes] == wishes
 
 
+def test_a_bound_that_nobody_said_is_as_hard_as_the_one_beside_it(problem):
+    demands = sort_goals([Objective("ttft", "<=", "x", value=1.0, soft=True)], problem)
+    assert demands.bounds == ()
+    assert [goal.metric for goal in demands.wishes] == ["ttft", "tpot", "gpu_util"]
+
+
 AVAILABLE = ("bf16", "fp16", "fp8", "int8", "int4")
 
 

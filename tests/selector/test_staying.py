@@ -13,7 +13,7 @@ from intent.models import (
 from runtime.models import uniform
 from runtime.notation import parse_topology
 from selector import explain, switching
-from selector.models import SearchInput, Workload
+from selector.models import Limits, SearchInput, Workload
 from selector.search import select
 from tests.rows import rows
 from tests.selector.goals import CHEAPEST, config, cost, infeasible, plan_of, ttft
@@ -28,6 +28,15 @@ def test_what_holds_stays_and_what_could_be_saved_is_offered(choose, small):
     assert "CPU PP2@fp32 stays: it holds what was asked, nothing has to move" in plan.reasons
     assert plan.bytes_to_move == {"weights": 0, "kv_per_token": 0}
     assert plan.runner_up.reason == "would cost less and hold no more goals; nobody asked for the lowest cost"
+
+
+def test_what_stays_and_answers_slower_than_usual_misses_no_soft_goal(choose, small):
+    tpot_s = plan_of(choose(small, ttft(2.0))).prediction.tpot_s["mean"]
+    usual = Limits(usual_tpot_s=1.3 * tpot_s)  # within the error band of what runs, TP2 would hold it
+    plan = plan_of(choose(replace(small, limits=usual), ttft(2.0)))
+    assert plan.target == small.now
+    assert any(margin.margin < 0 for margin in plan.margins)
+    assert "soft goal" not in " ".join(plan.reasons)
 
 
 def test_what_already_is_best_stays_and_nothing_moves(choose, small):

@@ -84,7 +84,9 @@ def test_none_is_longer_than_the_context_and_none_is_empty(most):
 
 
 def test_arrivals_are_the_same_each_time_and_at_each_rate_and_as_bursty_as_said():
-    once, again, faster = (arrivals(replace(CHAT, rate_rps=rate), 3000, LONG) for rate in (1.0, 1.0, 4.0))
+    once, faster = (arrivals(replace(CHAT, rate_rps=rate), 3000, LONG) for rate in (1.0, 4.0))
+    judge_module._drawn.cache_clear()
+    again = arrivals(replace(CHAT, rate_rps=1.0), 3000, LONG)
     assert (once.at_s == again.at_s).all()
     assert (once.inputs == again.inputs).all()
     assert (once.outputs == faster.outputs).all()
@@ -271,7 +273,7 @@ def test_what_is_cut_short_promises_nothing(servers, monkeypatch):
     judge_module._judged.cache_clear()
     judge_module._sustained_rps.cache_clear()
     found = judged(server, replace(CHAT, rate_rps=0.01, output_tokens=1500), LONG)
-    assert found.sustained_rps <= whole
-    assert found.ttft_s["mean"] > 0
+    assert 0 < found.sustained_rps < whole
+    assert 0 < found.ttft_s["mean"] < math.inf
     judge_module._judged.cache_clear()
     judge_module._sustained_rps.cache_clear()
