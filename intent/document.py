@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 _WINDOWS = {tag(kind) for kind in (str, RecurringWindow, DatedWindow, FromNowWindow)}
 _KEYS = (
     "text", "language", "outcome", "goals", "windows", "assumptions", "set_aside", "expectations", "questions", "findings",
-    "readback",
-    "translator",
+    "readback", "translator", "ledger",
 )  # fmt: skip
 
 

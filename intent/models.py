@@ -331,6 +331,21 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """A word that turns a meaning, with its half-open place in the text and what became of it."""
+
+    words: str
+    start: Offset
+    end: Offset
+    turns: str
+    """Its class in ``turning.yaml``."""
+    became: str
+    """A JSON Pointer to the goal that used it; else ``set_aside``, ``told``, ``idiom``, ``joins``, ``order`` or ``question``."""
+    sign: str = ""
+    """What it means in that goal: ``<=``, ``forbid``."""
+
+
+@dataclass(frozen=True, slots=True)
 class TranslatorInfo:
     """Which translator answered, and why if it was not the configured one."""
 
@@ -383,6 +398,7 @@ class Intent:
     questions: Annotated[tuple[Question, ...], Keywords(maxItems=1)] = ()
     findings: tuple[Finding, ...] = ()
     readback: str = ""
+    ledger: tuple[Turn, ...] = ()
 
     __pydantic_config__ = form()
 

@@ -118,6 +118,7 @@ def _intent(draft: Draft, translator: TranslatorInfo) -> Intent:
         translator=translator,
         assumptions=tuple(draft.assumptions),
         set_aside=draft.set_aside,
+        ledger=draft.ledger,
         expectations=expectations(draft.text, draft.catalogue),
         findings=findings,
         questions=questions,

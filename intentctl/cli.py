@@ -117,7 +117,12 @@ def parse(
     output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
     now: Now = None,
-    marks: Annotated[bool, typer.Option("--marks", help="Show which words each goal took.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", "--marks", help="Show which words each goal took, and what became of those that turn it."
+        ),
+    ] = False,
 ) -> None:
     """Translate TEXT, check it and show what was understood. Changes nothing.
 
@@ -126,7 +131,7 @@ def parse(
     """
     from intentctl import commands
 
-    commands.parse(commands.source(where, deployment), text, output, now, marks)
+    commands.parse(commands.source(where, deployment), text, output, now, explain)
 
 
 @app.command()

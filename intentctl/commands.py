@@ -63,7 +63,7 @@ def source(place: ServerAddress, deployment: Path | None) -> Operator:
     raise failure("unreachable", f"no service answers at {client.url}; {ways}")
 
 
-def parse(source: Operator, text: str, form: OutputFormat, now: str | None, marks: bool = False) -> None:
+def parse(source: Operator, text: str, form: OutputFormat, now: str | None, explain: bool = False) -> None:
     """Read back what was understood; for ``-`` of every line of standard input, whatever each comes to.
 
     Raises:
@@ -75,9 +75,11 @@ def parse(source: Operator, text: str, form: OutputFormat, now: str | None, mark
             render.emit_next(intent, form, render.intent_rows(intent))
         return
     intent = source.translate(text, now)
-    if marks and form is OutputFormat.TABLE:
+    rows = render.intent_rows(intent)
+    if explain and form is OutputFormat.TABLE:
         print(*render.mark_lines(intent), sep="\n")
-    render.emit(intent, form, render.intent_rows(intent))
+        rows += render.ledger_rows(intent)
+    render.emit(intent, form, rows)
     check_outcome(intent)
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from intent.models import Finding, Intent, TranslatorInfo
+from intent.models import Finding, Intent, TranslatorInfo, Turn
 from intentctl.arguments import OutputFormat
 from intentctl.visible import visible, visible_lines
 from runtime.capabilities import Batching
@@ -182,6 +182,16 @@ def intent_rows(intent: Intent) -> list[Row]:
         for number, option in enumerate(question.options, start=1):
             rows.append(("options", f"{number}. {option}{' (default)' if option == question.default else ''}"))
     return [*rows, ("translator", _translator(intent.translator))]
+
+
+def ledger_rows(intent: Intent) -> list[Row]:
+    """Each word that turns a meaning, with the goal that used it, or what else became of it."""
+    return [("turns", f"{turn.words!r} ({turn.turns}): {_use(turn)}") for turn in intent.ledger]
+
+
+def _use(turn: Turn) -> str:
+    goal = turn.became.removeprefix("/goals/")
+    return f"goal {int(goal) + 1}, {turn.sign}" if goal != turn.became else turn.became.replace("_", " ")
 
 
 def marked(intent: Intent) -> list[tuple[str, int | None]]:

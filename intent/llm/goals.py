@@ -32,7 +32,7 @@ from intent.rules.bounds import add_goal, normalised
 from intent.rules.draft import Draft, Option
 from intent.rules.inventory import compare
 from intent.rules.kinds import ANY_LATENCY, Kind
-from intent.rules.leftovers import Coverage, ignored, risky
+from intent.rules.ledger import Coverage, Reading, account, held_by_evidence, ignored, nearest, risky
 from intent.rules.phrasing import FALL, tokenize
 from intent.rules.readings import BoundReading
 from intent.rules.reconfigs import per
@@ -294,8 +294,6 @@ _TELLING = re.compile(
 """Words of what only tells, one of which a metric and its bound need to be no wish."""
 _TOGETHER = re.compile(r"\s*(?:,|and|&|\+|、|，|和|/)?\s*(?:and|和)?\s*")
 """Between settings of one topology."""
-_LEADING = 12
-"""Characters from a condition to the name that it leads to."""
 _KEEPING = frozenset({Kind.NEGATION, Kind.WINDOW, Kind.BAD_TIME, Kind.LIMITING, Kind.QUANTITY, Kind.RANGE})
 """Without these a text asks for more than it says: a question about them does not offer that first."""
 
@@ -393,7 +391,7 @@ def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: 
     if typed.problems:
         read.problems += typed.problems
         read.refused.append(place)
-        del draft.goals[goals:], draft.assumptions[assumptions:]
+        del draft.goals[goals:], draft.places[goals:], draft.assumptions[assumptions:]
     if not is_rest(slots["window"] or ""):
         context.windows += [goal.window for goal in draft.goals[goals:]]
 
@@ -447,14 +445,34 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
     limiting = bool(left)
     for token in risky(source.text, source.tokens, draft.goals, taken):
         known = any(overlaps((token.start, token.end), (other_token.start, other_token.end)) for other_token in left)
-        if not known and not _leads(read, token):
+        if not known:
             left.append(token)
+    if draft.goals:
+        left += account(draft, source.tokens, _readings(read), taken, left)
     left.sort(key=lambda token: token.start)
     if not draft.questions and left and (draft.goals or limiting):
         _ask_about(draft, left)
     else:
         draft.ask_about([])
     draft.set_aside = ignored(source.text, taken, left, draft.say) if draft.goals else ()
+
+
+def _readings(read: Read) -> Iterator[Reading]:
+    """Slots, the words of evidence that have a meaning, and evidence, with the goal that is nearest."""
+    source = read.source
+    for place in read.slots:
+        yield Reading(nearest(read.draft, place), place, source.text[slice(*place)], place in read.names)
+    for quoted in read.evidence:
+        goal = nearest(read.draft, quoted)
+        yield Reading(goal, quoted, source.text[slice(*quoted)], turns=held_by_evidence())
+        for token in source.within(quoted):
+            start = max(token.start, quoted[0])  # "don't keep TTFT under" turns it round
+            end = min(token.end, quoted[1])
+            if token.kind not in _MEANINGLESS:
+                yield Reading(goal, (start, end), source.text[start:end])
+
+
+_MEANINGLESS = frozenset({Kind.UNKNOWN, Kind.FILLER, Kind.LIMITING, Kind.JOIN, Kind.STOP})
 
 
 def _ask_about(draft: Draft, left: Sequence[TextToken]) -> None:
@@ -471,12 +489,6 @@ def _wishes(source: Source, place: Place) -> bool:
     kinds = {token.kind for token in source.within(place)}
     telling = _TELLING.search(fold(source.text[slice(*place)]).text)
     return kinds >= _BOUND and Kind.REPORT not in kinds and telling is None
-
-
-def _leads(read: Read, token: TextToken) -> bool:
-    """Whether a condition only leads to a name that a goal holds: ``if it's a paid user``, 如果是付费用户."""
-    named = any(0 <= place[0] - token.end <= _LEADING for place in read.names)
-    return named and token.value in {"conditions", "scopes"}
 
 
 def _compared(draft: Draft, source: Source, fields: Mapping[str, str]) -> Iterator[Place]:

@@ -17,6 +17,7 @@ from intent.models import (
     Question,
     ReconfigRule,
     SetAside,
+    Turn,
     Window,
 )
 from intent.rules.expectations import is_expectation
@@ -80,6 +81,7 @@ class Draft:
     findings: list[Finding] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     set_aside: tuple[SetAside, ...] = ()
+    ledger: tuple[Turn, ...] = ()
     places: list[tuple[int, int]] = field(default_factory=list)
     """Half-open, where the evidence of each goal stands in the text."""
     repeated: list[tuple[int, int]] = field(default_factory=list)

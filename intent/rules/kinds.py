@@ -65,6 +65,8 @@ class Kind(StrEnum):
     MORE = auto()
     SAME = auto()
     NEGATION = auto()
+    TURNED = auto()
+    """A negation that has turned a comparison round."""
     REPORT = auto()
     """Asks or tells what is or was, and wishes nothing."""
     BECAUSE = auto()

@@ -142,7 +142,7 @@ def _negations(tokens: Sequence[TextToken]) -> Rewrite | None:
             if not any(token.kind is Kind.QUANTITY for token in between):
                 turned = replace(turned, start=tokens[0].start)
                 return [turned, *between], place + 1
-            return [*between, turned], place + 1
+            return [replace(tokens[0], kind=Kind.TURNED), *between, turned], place + 1
         if between and between[-1].kind is Kind.QUANTITY:
             return None
         if token.kind not in _PASSED_OVER:
@@ -162,12 +162,13 @@ def _unacceptable(tokens: Sequence[TextToken]) -> Rewrite | None:
         turned = _OPPOSITE.get(str(tokens[place].value))
         if not (place and passed and turned):
             return None
-        return [*tokens[1:place], replace(tokens[place], value=turned)], place + 1
+        return [replace(tokens[0], kind=Kind.TURNED), *tokens[1:place], replace(tokens[place], value=turned)], place + 1
     if tokens[0].kind is not Kind.COMPARISON or tokens[0].value not in _OPPOSITE:
         return None
     for place, token in enumerate(tokens[1:], 1):
         if token.value == UNACCEPTABLE:
-            return [replace(tokens[0], value=_OPPOSITE[tokens[0].value]), *tokens[1:place]], place + 1
+            opposite = replace(tokens[0], value=_OPPOSITE[tokens[0].value])
+            return [opposite, *tokens[1:place], replace(token, kind=Kind.TURNED)], place + 1
         if token.kind not in _PASSED_OVER:
             return None
     return None
@@ -240,6 +241,7 @@ def _permissions(tokens: Sequence[TextToken]) -> Rewrite | None:
         return [
             replace(spanning(tokens[: place + 2], Kind.EXCEPT, "exceed"), end=tokens[place].start),
             tokens[place],
+            replace(tokens[place + 1], kind=Kind.TURNED),
         ], place + 2
     if kinds(tokens[place:], Kind.COMPARISON) and tokens[place].value == ">=":
         return joined(tokens[: place + 1], Kind.EXCEPT, "exceed")

@@ -1,7 +1,7 @@
 """The translator without an LLM: tokens, clauses, goals. Pure; what it cannot place it asks about."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
@@ -10,11 +10,14 @@ from intent.injection import orders
 from intent.models import (
     Assumption,
     Catalogue,
+    Config,
     Finding,
+    Goal,
     Objective,
     PrecisionRule,
     Question,
     ReconfigRule,
+    Relative,
     TenantException,
 )
 from intent.rules import scopes
@@ -38,7 +41,18 @@ from intent.rules.exceptions import add_exception, is_exception
 from intent.rules.heads import heads_of
 from intent.rules.inventory import without_inventory
 from intent.rules.kinds import EVERYONE, Kind
-from intent.rules.leftovers import Coverage, ignored, risky, taken_back, takes_back, unclear_scopes
+from intent.rules.ledger import (
+    Coverage,
+    Reading,
+    account,
+    ignored,
+    nearest,
+    places,
+    risky,
+    taken_back,
+    takes_back,
+    unclear_scopes,
+)
 from intent.rules.lexicon import pattern
 from intent.rules.phrasing import tokenize
 from intent.rules.placements import add_placements
@@ -115,6 +129,10 @@ class _Reader:
     """Words of goals' clauses that no goal took up."""
     used: list[TextToken] = field(default_factory=list)
     """Words that goals or questions took up."""
+    claims: list[tuple[Goal, TextToken]] = field(default_factory=list)
+    """Goals with the words that they used."""
+    open_words: list[TextToken] = field(default_factory=list)
+    """Those of clauses that came to a question."""
     told: list[Place] = field(default_factory=list)
     """Clauses that only tell."""
     weak: list[tuple[Finding, Question]] = field(default_factory=list)
@@ -154,11 +172,19 @@ class _Reader:
         else:
             self.after_told = False
             self._name(clause, questions)
-            unused = {Kind.LIMITING} if is_priority(clause) else {Kind.LIMITING, Kind.PRIORITY}
-            self.used += [token for token in clause.tokens if token not in self.leftovers and token.kind not in unused]
+            unused = {Kind.LIMITING} if is_priority(clause) or self.ranking else {Kind.LIMITING, Kind.PRIORITY}
+            used = [
+                token
+                for token in clause.tokens
+                if token not in self.leftovers
+                and (token.kind not in unused or token.value in {"before", "instead of"})  # "quality before cost"
+            ]
             if is_priority(clause):
-                self.used += [token for token in clause.scope.get(Kind.TENANT, ()) if token.value is not None]
-            self.used += [token for kind in SCOPES for token in clause.covered_by(kind)]
+                used += [token for token in clause.scope.get(Kind.TENANT, ()) if token.value is not None]
+            used += [token for kind in SCOPES for token in clause.covered_by(kind)]
+            self.used += used
+            self.claims += _claims(draft.goals[before.goals :], draft.places[before.goals :], used)
+            self.open_words += [] if found else used
 
     def _tell(self, clause: Clause, telling: bool) -> None:
         """What was or is: no wish, but the metric that the next clause may leave out."""
@@ -193,7 +219,7 @@ class _Reader:
             [token for token in tokens if token not in self.leftovers and token.kind is not Kind.UNKNOWN],
         )
         left = [leftover for leftover in self.leftovers if leftover.kind in _KEPT and leftover.value != EVERYONE]
-        used = tuple((token.start, token.end) for token in self.used)
+        used = tuple(places(self.used))
         taken = Coverage(
             (*draft.places, *draft.repeated),
             used,
@@ -206,13 +232,29 @@ class _Reader:
                 (unclear.start, unclear.end): unclear
                 for unclear in (
                     *risky(draft.text, tokens, draft.goals, taken),
-                    *unclear_scopes(draft.text, tokens, taken),
+                    *unclear_scopes(draft.text, taken),
                     *left,
                 )
             }
             left = [found[place] for place in sorted(found)]
+            left += account(draft, tokens, self._readings(tokens), taken, [*left, *self.open_words])
+            left.sort(key=lambda token: token.start)
         draft.ask_about(left)
         draft.set_aside = ignored(draft.text, taken, left, draft.say) if draft.goals else ()
+
+    def _readings(self, tokens: Sequence[TextToken]) -> Iterator[Reading]:
+        """The words that goals used; those of a goal that came later are the nearest one's."""
+        numbers = {id(goal): number for number, goal in enumerate(self.draft.goals)}
+        claimed = {token: numbers[id(goal)] for goal, token in self.claims if id(goal) in numbers}
+        turned = [token for token in tokens if token.kind is Kind.TURNED]
+        for token in dict.fromkeys((*claimed, *self.used, *turned)):
+            place = token.start, token.end
+            goal = claimed[token] if token in claimed else nearest(self.draft, place)
+            measures = isinstance(self.draft.goals[goal], Objective | Relative | Config)
+            if token in self.open_words or token.kind is Kind.AUDIENCE or (measures and token.value == "only"):
+                continue  # whom it is for, or what it limits, is said by the word beside it
+            sign = token.value if isinstance(token.value, str) else self.draft.said(token)
+            yield Reading(goal, place, sign or token.kind.value, token.kind in SCOPES)
 
     def _ask_what_is_meant(self, tokens: Sequence[TextToken]) -> None:
         """The question of a text without a goal.
@@ -403,7 +445,10 @@ class _Reader:
             self.used += waiting.tokens
             self.leftovers += add_exception(self.draft, waiting)
         unused = clause.of(*AMOUNTS) if change and change.factor and clause.has(Kind.FACTOR) else []
-        self.leftovers += [*unchanged(bound.leftovers), *unused] if change else bound.leftovers
+        left = unchanged(bound.leftovers) if change else bound.leftovers
+        if change and change.factor == 1.0:
+            left = [token for token in left if token.kind is not Kind.NEGATION]  # "no higher than it is now"
+        self.leftovers += [*left, *unused]
         self.leftovers += clause.of(Kind.NOW) if may_be_state(clause) and not change else ()
 
     def _with_head(self, clause: Clause) -> Clause:
@@ -437,6 +482,15 @@ class _Reader:
         if clause.has(Kind.FACTOR) and (self.previous or clause.has(Kind.UNIT)):
             return True  # "double the requests per second"
         return clause.has(Kind.OPTIMISE) and (clause.has(Kind.UNIT) or (clause.has(Kind.THING) and not self.previous))
+
+
+def _claims(
+    goals: Sequence[Goal], places: Sequence[Place], used: Sequence[TextToken]
+) -> Iterator[tuple[Goal, TextToken]]:
+    """Each word that a clause's goals used, with the goal that quotes it, or the first of them."""
+    for token in used if goals else ():
+        quoting = (n for n, place in enumerate(places) if overlaps(place, (token.start, token.end)))
+        yield goals[next(quoting, 0)], token
 
 
 def _is_about_all(clause: Clause, text: str) -> bool:

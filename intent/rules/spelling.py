@@ -99,12 +99,6 @@ def _by_letters(word: str, names: frozenset[str], whole: frozenset[str]) -> str:
     return meant if meant == word or slip or not _is_english(word) else word
 
 
-def is_foreign(word: str) -> bool:
-    """Whether it is a word of small letters that is no English: a slip, a short form, a name."""
-    small = word.islower() and word.isascii() and word.isalpha()
-    return len(word) >= _SHORT and small and not _is_english(word)
-
-
 def _is_english(word: str) -> bool:
     """Whether it is a word of its own: ``pending`` is no slip for ``spending``."""
     return word in _dictionary()

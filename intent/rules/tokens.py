@@ -67,6 +67,8 @@ class _Word:
     taken: str
     start: int
     end: int
+    stands_alone: bool
+    """A small letter with a blank behind it: ``a 100`` is no A100."""
 
 
 def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
@@ -86,10 +88,10 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     ):
         if match.start < after:
             continue
-        tokens += _said(_words(folded, after, match.start, names), names)
+        tokens += _said(_words(text, folded, after, match.start, names), names)
         after = match.end - _daily(folded.text, match)
         tokens.append(TextToken(*_meaning(match, folded.text), *folded.span(match.start, after)))
-    return tokens + _said(_words(folded, after, len(folded.text), names), names)
+    return tokens + _said(_words(text, folded, after, len(folded.text), names), names)
 
 
 def _daily(text: str, match: TimeMatch) -> int:
@@ -188,13 +190,17 @@ def _names(key: _Key) -> _Names:
     return _Names(phrases, frozenset(word for name in phrases for word in name), whole, coded)
 
 
-def _words(folded: Folded, start: int, end: int, names: _Names) -> list[_Word]:
+def _words(text: str, folded: Folded, start: int, end: int, names: _Names) -> list[_Word]:
     words = list(chain.from_iterable(_apart(word, names.single) for word in lexicon.split(folded.text[start:end])))
     taken = corrected([word for _, word, _, _ in words], names.single, names.whole)
-    return [
-        _Word(written, meant, *folded.span(start + first, start + last))
-        for (written, _, first, last), meant in zip(words, taken, strict=True)
-    ]
+    found = []
+    for (written, _, first, last), meant in zip(words, taken, strict=True):
+        place = folded.span(start + first, start + last)
+        found.append(_Word(written, meant, *place, _ALONE.fullmatch(text[place[0] : place[1] + 1]) is not None))
+    return found
+
+
+_ALONE = re.compile(r"[a-z]\s")
 
 
 def _apart(text: tuple[str, int, int], names: frozenset[str]) -> Iterator[tuple[str, str, int, int]]:
@@ -228,7 +234,9 @@ def _phrases(words: Sequence[_Word], names: _Names) -> list[TextToken]:
         near = min(len(words), place + lexicon.LONGEST)
         close = next((n for n in range(place + 1, near) if words[n].start > words[n - 1].end), near)
         number = han_number(taken[place:close])
-        kind, value, length = _longest(taken[place : place + lexicon.LONGEST], (names.phrases, known), number)
+        counts = words[place].stands_alone and taken[place + 1 : place + 2] and taken[place + 1][0].isdigit()
+        phrases = {} if counts else names.phrases
+        kind, value, length = _longest(taken[place : place + lexicon.LONGEST], (phrases, known), number)
         part = words[place : place + length]
         fix = next(((word.said, word.taken) for word in part if word.said != word.taken), None)
         if kind is Kind.UNKNOWN:

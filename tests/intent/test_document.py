@@ -56,7 +56,7 @@ def test_every_kind_of_window_and_goal_survives():
 def test_a_document_has_the_keys_of_the_design_in_order(document):
     assert list(document) == [
         "apiVersion", "kind", "text", "language", "outcome", "goals", "windows", "assumptions", "set_aside",
-        "expectations", "questions", "findings", "readback", "translator",
+        "expectations", "questions", "findings", "readback", "translator", "ledger",
     ]  # fmt: skip
     assert next(iter(document["goals"][0])) == "type"
     assert {one.name for one in fields(Intent)} == set(document) - {"apiVersion", "kind"}

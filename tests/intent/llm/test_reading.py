@@ -165,7 +165,7 @@ def test_what_may_change_a_wish_is_asked_about_though_the_model_passed_it_over(t
         ("TTFT under 2s at peak", "at peak"),
         ("acme TTFT under 2s", "acme"),
         ("TTFT under 2s and 50 ms", "50 ms"),
-        ("TTFT under 2s unless it rains", "unless"),
+        ("TTFT under 2s unless it rains", "unless it rains"),
     ],
 )
 def test_a_time_a_name_or_a_number_that_no_slot_has_is_asked_about_inside_the_evidence_too(evidence, words, here):

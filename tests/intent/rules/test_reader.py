@@ -96,7 +96,7 @@ def test_what_another_command_does_names_that_command(text, command, catalogue):
         ("cancel TTFT < 2s", "cancel"),
         ("TTFT < 2s at peak during business hours", "business hours"),
         ("for gold users, run it with tp=2", "gold"),
-        ("when reconfiguring, TTFT < 2s", "when reconfiguring"),
+        ("when reconfiguring, TTFT < 2s", "when"),
         ("首字延迟大约 2 秒", "大约"),
         ("every week 9:00 to 17:00 TTFT < 2s", "every week"),
         ("如果忙的话首字延迟不超过 2 秒", "如果"),

@@ -1,22 +1,20 @@
-"""Words that no goal took up.
+"""What became of the words of a text: a goal used them, they are asked about or set aside. Pure.
 
-Which of them may change a wish and are asked about, and which are set aside. Pure.
-
-What may change a wish is a closed class, kept in ``risky.yaml`` with its reasons. All other words are harmless: a person
-sees them in the read-back.
+Words that turn a meaning are a closed class, ``turning.yaml``: in the clause of a goal none is passed over. What else may change
+a wish is in ``risky.yaml``, with its reasons. All other words are harmless: a person sees them in the read-back.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, takewhile, zip_longest
+from itertools import chain
 
 from intent.fold import Place, fold, overlaps
-from intent.models import Goal, Objective, Placement, Priority, SetAside
+from intent.models import Goal, Objective, Placement, Priority, SetAside, TenantException, Turn
 from intent.rules import lexicon
+from intent.rules.draft import Draft
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, EVERYONE, Kind
-from intent.rules.spelling import is_foreign
 from intent.rules.tokens import TextToken
 from intent.tables import table
 from intent.times.spans import REST
@@ -30,17 +28,11 @@ _STAMP = lexicon.pattern("chat stamp")
 """When somebody said a line of a chat that was pasted."""
 _ARTICLE = 5
 """Characters between a preposition and the goal that it leads to: ``with the``."""
-_PHRASE = 5
-"""Words between a scope and its goal: ``for long prompts keep``."""
-_COURTESY = lexicon.pattern("courtesy")
-"""Before an ``if`` that asks nicely."""
-_TURN = re.compile(r"\b(?:not|never|no|without|neither|nor|nobody|nothing|stop)\b|n't\b|不|别|没|勿|莫|禁")
-"""Words that turn a comparison round."""
 _BEFORE = 10
 """Characters between a word that turns a goal round and the goal behind it."""
 _AFTER = 2
 """Characters between a goal and such a word behind it."""
-_NEVER_TOLD = frozenset({"limiters", "conditions", "frequency and phase"})
+_NEVER_TOLD = frozenset({"limiters", "conditions", "frequency and phase", "condition", "exception", "share"})
 """Parts of the class that wish something, even where they were taken for what only tells."""
 _LATENCIES = frozenset({"ttft", "tpot", "e2e", ANY_LATENCY})
 _THROUGHPUTS = frozenset({"throughput_tok", "throughput_req", ANY_THROUGHPUT, "tpot"})
@@ -65,36 +57,27 @@ class Coverage:
 def risky(text: str, tokens: Sequence[TextToken], goals: Sequence[Goal], taken: Coverage) -> list[TextToken]:
     """The words that no goal took up and that may change a wish, in order."""
     found: dict[Place, TextToken] = {}
-    for start, end in _clauses(text):
+    for start, end in clauses_of(text):
         here = [place for place in taken.goals if overlaps((start, end), place)]
         inside = [token for token in tokens if start <= token.start < end]
         near = _is_beside(text, (start, end), taken.goals)
         for token in chain(_meaning(text, inside, goals, here, near), _marks(text, (start, end), here)):
             idle = token.value == "releases" and not any(token.kind in _RELEASED for token in inside)
-            if not idle and not _is_held(text, token, tokens, taken):
+            if not idle and not _is_held(text, token, taken):
                 found.setdefault((token.start, token.end), token)
-    for token in (*_within_goals(text, taken), *_turned(text, tokens, taken)):
-        found.setdefault((token.start, token.end), token)
     return [found[place] for place in sorted(found)]
 
 
-def unclear_scopes(text: str, tokens: Sequence[TextToken], taken: Coverage) -> list[TextToken]:
+def unclear_scopes(text: str, taken: Coverage) -> list[TextToken]:
     """Words around the goals that may be a scope or a condition.
 
     A reader without a model cannot tell which.
     """
-    marks = chain.from_iterable(
-        (
-            *_around(text, clause, taken.goals),
-            *_trailing(text, clause, tokens, taken.goals),
-            *_strange(text, clause, tokens, taken.goals),
-        )
-        for clause in _clauses(text)
-    )
-    return [token for token in marks if not _is_held(text, token, tokens, taken)]
+    marks = chain.from_iterable(_around(text, clause, taken.goals) for clause in clauses_of(text))
+    return [token for token in marks if not _is_held(text, token, taken)]
 
 
-def _is_held(text: str, token: TextToken, tokens: Sequence[TextToken], taken: Coverage) -> bool:
+def _is_held(text: str, token: TextToken, taken: Coverage) -> bool:
     """Whether a goal takes up these words, or they stand where nothing is wished."""
     place = token.start, token.end
     taken_up = [*(taken.slots if token.kind in _HELD_BY_SLOTS else taken.held), *taken.slots]
@@ -102,23 +85,8 @@ def _is_held(text: str, token: TextToken, tokens: Sequence[TextToken], taken: Co
     stamps = [match.span() for match in _STAMP.finditer(text)]
     if any(overlaps(place, other) for other in (*reported, *taken.orders, *stamps)):
         return True
-    if token.kind is Kind.LIMITING and _leads_to_held(text, token, tokens, taken_up):
-        return True
-    covers = _within if token.kind is Kind.LIMITING else overlaps
+    covers = _within if token.kind is Kind.LIMITING and token.value != "scopes" else overlaps
     return any(covers(place, other) for other in taken_up)
-
-
-def _turned(text: str, tokens: Sequence[TextToken], taken: Coverage) -> Iterator[TextToken]:
-    """A negation before a goal's evidence that turns the comparison in it round.
-
-    ``don't keep TTFT under``.
-    """
-    for token in tokens:
-        for start, _ in taken.goals:
-            across = token.kind is Kind.COMPARISON and token.start < start < token.end
-            turns = across and _TURN.search(fold(text[token.start : start]).text)
-            if turns and not _CLAUSE_END.search(text, token.start, start):
-                yield TextToken(Kind.NEGATION, None, token.start, start)
 
 
 def ignored(
@@ -136,7 +104,7 @@ def ignored(
         *((token.start, token.end) for token in tokens),
     ]
     found = []
-    for start, end in _clauses(text):
+    for start, end in clauses_of(text):
         words = text[start:end].strip()
         if not any(overlaps((start, end), place) for place in held) and _says_something(words):
             first = text.index(words, start)
@@ -144,6 +112,11 @@ def ignored(
             why = "aside_tells" if reported else "aside_counts" if re.search(r"\d", words) else "aside_empty"
             found.append(SetAside(words, first, first + len(words), say(why)))
     return tuple(found)
+
+
+def places(tokens: Sequence[TextToken]) -> list[Place]:
+    """Where some words stand."""
+    return [(token.start, token.end) for token in tokens]
 
 
 def taken_back(text: str) -> list[TextToken]:
@@ -162,7 +135,8 @@ def _says_something(text: str) -> bool:
     return len(re.findall(r"[\u3400-\u9fff]", folded)) >= 4 or len(re.findall(r"[a-z0-9']+", folded)) >= 2
 
 
-def _clauses(text: str) -> Iterator[Place]:
+def clauses_of(text: str) -> Iterator[Place]:
+    """Where its clauses stand, by punctuation alone."""
     start = 0
     for match in _CLAUSE_END.finditer(text):
         if text[start : match.start()].strip():
@@ -170,45 +144,6 @@ def _clauses(text: str) -> Iterator[Place]:
         start = match.end()
     if text[start:].strip():
         yield start, len(text)
-
-
-def _leads_to_held(text: str, token: TextToken, tokens: Sequence[TextToken], held: Sequence[Place]) -> bool:
-    """A preposition to something that a goal holds: ``for enterprise``, ``during the evening peak``."""
-    place = token.start, token.end
-    around = [token for token in tokens if token.kind in _JOINTS and _within(place, (token.start, token.end))]
-    if any(token.kind is Kind.LIST or (token.start, token.end) != place for token in around):
-        return True
-    if token.value not in _LEADING:
-        return False
-    after = [
-        other_token
-        for other_token in tokens
-        if other_token.start >= token.start and other_token.kind not in {Kind.FILLER, Kind.AUDIENCE}
-    ]
-    while (
-        after
-        and after[0].start < token.end
-        and (after[0].kind in {Kind.ONLY, Kind.JOIN} or after[0].value in _PREPOSITIONS)
-    ):
-        after.pop(0)
-    if token.value == "conditions" and not (after and after[0].kind is Kind.WINDOW):
-        return False
-    if not after or after[0].kind not in _NAMING or _CLAUSE_END.search(text, token.end, after[0].start):
-        return False
-    return any(overlaps((after[0].start, after[0].end), place) for place in held)
-
-
-_NAMING = frozenset(
-    {Kind.WINDOW, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WORKLOAD, Kind.PRECISION, Kind.QUANTITY, Kind.RANGE,
-     Kind.METRIC, Kind.STAT, Kind.SETTING, Kind.COUNTED, Kind.COMPARISON}
-)  # fmt: skip
-_PREPOSITIONS = frozenset(
-    ["during", "after", "before", "until", "while", "if", "when", "whenever", "once", "within", "across", "仅", "限"]
-)  # fmt: skip
-_JOINTS = frozenset({Kind.LIST, Kind.FILLER, Kind.PERIOD, Kind.UNIT})
-"""Kinds of what only joins, or says nothing: ``gpu-1 or gpu-2``, ``it suffices if``."""
-_LEADING = frozenset({"scopes", "frequency and phase", "conditions"})
-"""Parts of the class whose words may lead to a name or a time that a goal holds."""
 
 
 def _within(inner: Place, other: Place) -> bool:
@@ -268,21 +203,6 @@ def _is_misspelt(token: TextToken) -> bool:
     """A slip for a limit or a time, or one that may stand for several things."""
     doubtful = token.kind in {Kind.UNKNOWN, Kind.LIMITING}
     return token.misspelt is not None and (doubtful or token.misspelt[1] in lexicon.times())
-
-
-def _strange(text: str, clause: Place, tokens: Sequence[TextToken], goals: Sequence[Place]) -> Iterator[TextToken]:
-    """Beside a goal: no English (``durng``), a time without a window, ``lose`` in ``lose two GPUs``."""
-    here = [place for place in goals if overlaps(clause, place)]
-    inside = [token for token in tokens if here and clause[0] <= token.start < clause[1]]
-    for word, after in zip_longest(inside, inside[1:]):
-        given = text[word.start : word.end]
-        held = after is not None and any(overlaps((word.end, after.end), place) for place in here)
-        bare = held and after.kind is Kind.QUANTITY and after.value.unit is None
-        leads = (bare and given.isascii() and given.isalpha()) or (
-            held and after.kind is Kind.WINDOW and is_foreign(given.lower())
-        )
-        if word.kind is Kind.UNKNOWN and (leads or is_foreign(given) or word.value in lexicon.times()):
-            yield word
 
 
 def _counts_a_thing(text: str, before: TextToken | None, number: TextToken, after: TextToken | None) -> bool:
@@ -394,48 +314,7 @@ def _marks(text: str, clause: Place, here: Sequence[Place]) -> Iterator[TextToke
         *_class()["anywhere"].items(),
         *(_class()["beside a goal"] if here else {}).items(),
     ]:
-        for token in _found(text, clause, name, pattern):
-            if _counts(text, token, clause, here):
-                yield token
-
-
-def _trailing(text: str, clause: Place, tokens: Sequence[TextToken], goals: Sequence[Place]) -> Iterator[TextToken]:
-    """The meaning that a clause behind a goal begins with, and the risky words right behind it.
-
-    Such a clause belongs to the goal: ``..., 8pm to 8am once it is done``, ``..., minimum for gold users``.
-    """
-    inside = [token for token in tokens if clause[0] <= token.start < clause[1]]
-    here = any(overlaps(clause, place) for place in goals)
-    if here or not inside or not _is_beside(text, clause, goals):
-        return
-    yield from (token for token in inside if token.kind is Kind.MODEL and token.value is None)
-    behind = [place for place in goals if place[1] <= clause[0]]
-    begin = [
-        token
-        for token in takewhile(lambda token: token.kind is not Kind.UNKNOWN, inside)
-        if token.kind not in {Kind.FILLER, Kind.JOIN}
-    ]
-    if begin and begin[0].kind is Kind.RECONFIG:
-        yield begin[0]
-    if begin and begin[0].value != REST and behind:
-        yield from _belonging(text, clause, begin)
-
-
-def _belonging(text: str, clause: Place, begin: Sequence[TextToken]) -> Iterator[TextToken]:
-    """Of a clause that begins with words that have a meaning."""
-    first = begin[0]
-    if first.kind in _SCOPING and first.value != "always":
-        yield first
-    if first.kind in _BELONGING:
-        read = [(clause[0], token.end) for token in begin if token.kind in _BELONGING]
-        yield from (mark for mark in _marks(text, clause, read) if mark.start >= first.end)
-
-
-_SCOPING = frozenset({Kind.WINDOW, Kind.TENANT, Kind.MODEL})
-_BELONGING = _SCOPING | frozenset(
-    {Kind.QUANTITY, Kind.RANGE, Kind.COMPARISON, Kind.FACTOR, Kind.STAT, Kind.EXCEPT, Kind.PRIORITY, Kind.BY, Kind.SOFT,
-     Kind.NEGATION, Kind.METRIC, Kind.QUALITY}
-)  # fmt: skip
+        yield from _found(text, clause, name, pattern)
 
 
 def _around(text: str, clause: Place, goals: Sequence[Place]) -> Iterator[TextToken]:
@@ -471,32 +350,146 @@ def _are_beside(text: str, end: int, start: int) -> bool:
 _SENTENCE_END = re.compile(r"[!?。！？\u2600-\u27bf\U0001f000-\U0001faff]|(?<![:：])\n(?!\s*[-*•])|\.(?!\d)")
 
 
-def _counts(text: str, token: TextToken, clause: Place, here: Sequence[Place]) -> bool:
-    """Whether a scope belongs to a goal: it follows it, or opens its clause in a few words.
-
-    And no courtesy's ``if``.
-    """
-    if token.value == "conditions":
-        wished = any(place[0] < token.start for place in here)  # "int8 is fine if traffic doubles"
-        return wished or _COURTESY.search(fold(text[clause[0] : token.start]).text) is None
-    if token.value != "scopes":
-        return True
-    follows = any(token.end > place[1] and token.start - place[1] <= _AFTER for place in here)
-    preposition = text[token.start : token.end].isascii()
-    if preposition and any(0 <= place[0] - token.end <= _ARTICLE for place in here):
-        return False  # "with TP 4": what it is about is a goal
-    between = [text[token.end : place[0]] for place in here if place[0] >= token.end]
-    opens = not text[clause[0] : token.start].strip() and any(len(phrase.split()) <= _PHRASE for phrase in between)
-    return follows or opens
+# -- words that turn a meaning ------------------------------------------------------------------------
 
 
-def _within_goals(text: str, taken: Coverage) -> Iterable[TextToken]:
-    """Words that no slot of a goal can hold, inside its own evidence."""
-    for start, end in taken.goals:
-        folded = fold(text[start:end])
-        for name, pattern in _class()["within a goal"].items():
-            for match in pattern.finditer(folded.text):
-                first, last = folded.span(*match.span())
-                place = start + first, start + last
-                if not any(overlaps(place, slot) for slot in taken.slots):
-                    yield TextToken(Kind.LIMITING, name, *place)
+UNHELD = "unheld"
+"""The class of ``all at p99``, which no goal holds."""
+LIMIT = "limit"
+"""The class of ``limit`` and ``cap``: any bound from above in the clause uses them."""
+_TO_ANY = frozenset({"scope", "share", "direction", "limiter"})
+"""Classes whose words may lead to what is used: ``for the enterprise tenant``."""
+_TO_NAMES = frozenset({"condition", "time"})
+"""Those that may lead to when or for whom: ``whenever we are at peak``."""
+_BY_SLOTS_ALONE = frozenset({"condition", "hedge", "share", UNHELD})
+"""What no goal holds as a whole, though its evidence may quote it: only a slot that is filled by these words does."""
+_BETWEEN = re.compile(
+    r"[ \t限针对]*(?:模型|租户)?\s*"
+    r"(?:(?:the|our|all|any|every|each|of|a|an|it's|it|is|we|we're|are|at|in|on|during|tenants?|users?|models?|window) ?)*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Words that a goal used, with what they mean there."""
+
+    goal: int
+    place: Place
+    sign: str
+    names: bool = False
+    """Whether they say when or for whom."""
+    turns: Collection[str] = ()
+    """The classes of words of the place that are used so; empty: all."""
+
+
+def account(
+    draft: Draft,
+    tokens: Sequence[TextToken],
+    readings: Iterable[Reading],
+    taken: Coverage,
+    open_words: Sequence[TextToken],
+) -> list[TextToken]:
+    """Enter each turning word with what became of it; gives back those that nothing used."""
+    clauses = [clause for clause in clauses_of(draft.text) if any(overlaps(clause, place) for place in draft.places)]
+    others = {
+        "question": places(open_words),
+        "repeats": draft.repeated,
+        "order": taken.orders,
+        "told": (*taken.told, *_reasons(draft.text, tokens)),
+        "idiom": places([token for token in tokens if token.kind is Kind.FILLER]),
+        "joins": places([token for token in tokens if token.kind in {Kind.JOIN, Kind.STOP, Kind.LIST}]),
+    }
+    used = [*readings, *_ceilings(draft, clauses)]
+    found = []
+    for name, place in turning(draft.text):
+        reading = _read_as(draft.text, name, place, used)
+        became = f"/goals/{reading.goal}" if reading else _became(name, place, others, clauses)
+        found.append(Turn(draft.text[slice(*place)], *place, name, became, reading.sign if reading else ""))
+    draft.ledger = tuple(replace(turn, became=turn.became or "question") for turn in found)
+    stops = [place[0] for place in (*(use.place for use in used if not use.turns), *others["question"])]
+    return [
+        TextToken(Kind.LIMITING, turn.turns, turn.start, _phrase_end(draft.text, turn, [*stops, *_starts(found, turn)]))
+        for turn in found
+        if not turn.became
+    ]
+
+
+def _starts(turns: Sequence[Turn], before: Turn) -> list[int]:
+    return [turn.start for turn in turns if turn.start > before.start]
+
+
+def _phrase_end(text: str, turn: Turn, stops: Sequence[int]) -> int:
+    """Where the words end that a turning word begins: ``for tedious prompts``."""
+    ends = [end for start, end in clauses_of(text) if start <= turn.start < end]
+    end = min([*ends, *(stop for stop in stops if stop >= turn.end)], default=turn.end)
+    return turn.start + len(text[turn.start : end].rstrip())
+
+
+def turning(text: str) -> Iterator[tuple[str, Place]]:
+    """The class and place of each turning word; of two that overlap the longer."""
+    folded = fold(text)
+    found = [(name, match.span()) for name, words in _turning().items() for match in words.finditer(folded.text)]
+    after = 0
+    for name, (start, end) in sorted(found, key=lambda match: (match[1][0], -match[1][1])):
+        if start >= after:
+            yield name, folded.span(start, end)
+            after = end
+
+
+def _read_as(text: str, name: str, place: Place, readings: Sequence[Reading]) -> Reading | None:
+    """Who used a word, or what it leads to: ``for`` in ``for enterprise``."""
+    if name == UNHELD:
+        return None
+    here = (use for use in readings if (not use.turns or name in use.turns) and overlaps(place, use.place))
+    if found := next(here, None):
+        return found
+    behind = [use for use in readings if use.place[0] >= place[1] and not use.turns]
+    led = min(behind, key=lambda use: use.place, default=None)
+    if led is None or not _BETWEEN.fullmatch(fold(text[place[1] : led.place[0]]).text):
+        return None
+    return led if name in _TO_ANY or (led.names and name in _TO_NAMES) else None
+
+
+def _became(name: str, place: Place, others: Mapping[str, Sequence[Place]], clauses: Sequence[Place]) -> str:
+    """What became of a word that no goal used; empty: nothing accounts for it in a goal's clause."""
+    is_beside = any(overlaps(place, clause) for clause in clauses)
+    for what, spans in others.items():
+        if is_beside and (name == UNHELD or (what == "told" and name in _NEVER_TOLD)):
+            continue
+        holds = _is_longer if what == "idiom" else overlaps
+        if any(holds(span, place) for span in spans):
+            return what
+    return "" if is_beside else "set_aside"
+
+
+def _is_longer(idiom: Place, place: Place) -> bool:
+    return _within(place, idiom) and idiom != place
+
+
+def _ceilings(draft: Draft, clauses: Sequence[Place]) -> Iterator[Reading]:
+    """Bounds from above, and what may go past one, with the clauses that say them."""
+    for number, (goal, place) in enumerate(zip(draft.goals, draft.places, strict=True)):
+        if isinstance(goal, TenantException) or getattr(goal, "op", "") == "<=" or getattr(goal, "rule", "") == LIMIT:
+            yield from (Reading(number, clause, "<=", turns={LIMIT}) for clause in clauses if overlaps(clause, place))
+
+
+def _reasons(text: str, tokens: Sequence[TextToken]) -> Iterator[Place]:
+    """From each ``because`` to the end of its clause."""
+    for token in tokens:
+        if token.kind is Kind.BECAUSE:
+            yield from ((token.start, end) for start, end in clauses_of(text) if start <= token.start < end)
+
+
+def nearest(draft: Draft, place: Place) -> int:
+    """The number of the goal that is said nearest to some words."""
+    return min(range(len(draft.places)), key=lambda number: abs(draft.places[number][0] - place[0]))
+
+
+def held_by_evidence() -> frozenset[str]:
+    """The classes whose words a goal uses that quotes them."""
+    return frozenset(_turning()) - _BY_SLOTS_ALONE
+
+
+@cache
+def _turning() -> Mapping[str, re.Pattern[str]]:
+    return {name: re.compile("|".join(part["words"]), re.ASCII) for name, part in table(__package__, "turning").items()}
