@@ -69,6 +69,9 @@ LOWER_IS_BETTER = frozenset(
 LATENCIES: frozenset[Metric] = frozenset({"ttft", "tpot", "e2e"})
 """Metrics measured per request, which therefore need a statistic."""
 
+THROUGHPUTS: frozenset[Metric] = frozenset({"throughput_tok", "throughput_req"})
+"""Rates of the service; bounded from above for a tenant they are what it may send."""
+
 PERCENTILES: Mapping[Stat, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 """Percentile to the share of requests it is about."""
 

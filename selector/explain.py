@@ -271,6 +271,8 @@ def _why_left_out(goal: Goal, problem: SearchInput) -> str:
 
 
 _UNWEIGHED = {
+    "throughput_tok": "caps what is sent, which no topology does",
+    "throughput_req": "caps what is sent, which no topology does",
     "reconfig_pause": "bounds the switch, not what runs",
     "quality_loss": "the deployment states no limits.quality_loss per precision",
     "cost": "the deployment states no usd_per_hour for {kinds}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from intent.models import (
     HOURS_OF_COST,
     LATENCIES,
+    THROUGHPUTS,
     UNITS,
     Config,
     Goal,
@@ -251,6 +252,8 @@ def _readable(goal: Goal, problem: SearchInput) -> bool:
             return False  # nobody said what a precision costs
         if goal.metric == "cost" and goal.op not in {"minimize", "maximize"} and problem.unpriced:
             return False  # nor a device
+        if goal.op == "<=" and goal.metric in THROUGHPUTS:
+            return False  # what a tenant may send
         return goal.metric in EVALUATED and (goal.value is not None or goal.op in {"minimize", "maximize"})
     return isinstance(goal, Config) or (isinstance(goal, PrecisionRule) and not (goal.tenant and goal.rule == "allow"))
 

@@ -13,6 +13,7 @@ from intent.models import (
     LATENCIES,
     LOWER_IS_BETTER,
     SETTINGS,
+    THROUGHPUTS,
     Config,
     Goal,
     Objective,
@@ -121,14 +122,16 @@ def _bound(draft: Draft, reading: BoundReading, metric: str) -> Goal | None:
         ask_bound(draft, reading, metric)
         return None
     quantity = normalised(draft, reading, metric, amount)
-    op = _operator(draft, reading, metric, amount) if quantity else None
+    caps = reading.comparison is None and _is_rationed(draft, reading, metric)
+    op = ("<=" if caps else _operator(draft, reading, metric, amount)) if quantity else None
     if quantity is None or op is None:
         return None
     if metric == "gpu_count" and quantity.value != int(quantity.value):
         ask_whole(draft, amount, metric)
         return None
     bound = {"op": op, "value": quantity.value, "unit": quantity.unit}
-    if reading.comparison is None or reading.opposed or not _is_unusual(metric, op):
+    rationed = op == "<=" and reading.tenant is not None and metric in THROUGHPUTS
+    if reading.comparison is None or reading.opposed or rationed or not _is_unusual(metric, op):
         return _objective(draft, reading, metric, bound)
     return _unusual(draft, reading, metric, bound)
 
@@ -220,6 +223,12 @@ def _operator(draft: Draft, reading: BoundReading, metric: str, amount: TextToke
     return str(op)
 
 
+def _is_rationed(draft: Draft, reading: BoundReading, metric: str) -> bool:
+    """``limit free to 2 rps``: a cap on what one tenant may send, and no floor of the service."""
+    words = draft.text[max(0, reading.start - 20) : reading.end].lower()
+    return reading.tenant is not None and metric in THROUGHPUTS and _CAPPED.search(words) is not None
+
+
 def _counted_operator(token: TextToken | None, limited: str | None) -> str:
     if token is None:
         return limited or "=="
@@ -249,7 +258,7 @@ def stat_of(draft: Draft, reading: BoundReading, metric: str) -> Any:
 # -- settings --------------------------------------------------------------------------------------
 
 
-_CAPPED = re.compile(r"\b(?:limit|cap|restrict|confine)\w*\b|限制")
+_CAPPED = re.compile(r"\b(?:limit|cap|restrict|confine|throttle)\w*\b|限[制速流]|最多")
 
 
 def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None:

@@ -1,7 +1,7 @@
 """What a translator has found so far, and how it says what it did not understand."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -218,7 +218,8 @@ class Draft:
             shown = repr(quoted if len(quoted) <= 60 else f"{quoted[:57]}...")
             examples = self.say("examples")
             metrics = self.say("metrics")
-            code = next((code for code, is_answered in _ANSWERED.items() if is_answered(self.text)), "not_understood")
+            answered = (name.replace(" ", "_") for name in _ANSWERS if pattern(name).search(self.text.lower()))
+            code = next(answered, "expectation" if is_expectation(self.text) else "not_understood")
             words = self.say(code, said=shown, examples=examples, metrics=metrics)
             self.findings.append(Finding(code, "/text", words))
         elif leftovers and self.goals:
@@ -249,12 +250,10 @@ class Draft:
         return replace(first, say=self.goals[before].evidence), replace(second, say=self.goals[after].evidence)
 
 
-_ANSWERED: Mapping[str, Callable[[str], bool]] = {
-    "asking_why": lambda text: pattern("asking why").search(text.lower()) is not None,
-    "going_back": lambda text: pattern("going back").search(text.lower()) is not None,
-    "expectation": is_expectation,
-}
-"""What is no wish, and what can be done about it."""
+_ANSWERS = (
+    "retiring", "broken device", "redundancy", "asking what runs", "asking about promises", "asking why", "going back",
+)  # fmt: skip
+"""Classes of ``statements.yaml`` that another command answers; the messages have the same names."""
 _EXAMPLE = {"en": "keep P99 TTFT < 2s at peak", "zh": "高峰期 P99 TTFT 不超过 2 秒"}
 
 

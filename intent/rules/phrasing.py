@@ -80,21 +80,25 @@ def _glosses(tokens: Sequence[TextToken]) -> Rewrite | None:
 
 
 def _spared(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
-    """``keep node b free``: nothing is to run there, whoever is called ``free``.
+    """``keep node b free``, ``take gpu-3 out``: nothing is to run there, whoever is called ``free``.
 
     So many free ones are no goal.
     """
     place = 2 if kinds(tokens, Kind.COUNTED, Kind.SELECTOR) else 1
-    if not (kinds(tokens, Kind.SELECTOR) or kinds(tokens, Kind.COUNTED)) or not kinds(tokens[place:], Kind.TENANT):
+    if not (kinds(tokens, Kind.SELECTOR) or kinds(tokens, Kind.COUNTED)) or not (
+        kinds(tokens[place:], Kind.TENANT) or kinds(tokens[place:], Kind.UNKNOWN)
+    ):
         return None
     free = tokens[place]
-    if text[free.start : free.end].lower() != "free" or not _KEPT.search(text[: tokens[0].start].lower()):
+    if text[free.start : free.end].lower() not in {"free", "out"} or not _KEPT.search(text[: tokens[0].start].lower()):
         return None
     kind = Kind.AVOID if place == 1 else Kind.UNKNOWN
     return [*tokens[:place], replace(free, kind=kind, value="free")], place + 1
 
 
-_KEPT = re.compile(r"\b(?:keep|keeps|keeping|leave|leaves|leaving|hold|want|wants|need|needs)\b[^,.;:]*$")
+_KEPT = re.compile(
+    r"\b(?:keep|keeps|keeping|leave|leaves|leaving|hold|want|wants|need|needs|take|takes|taking|pull|get)\b[^,.;:]*$"
+)
 
 
 def _gpus(tokens: Sequence[TextToken]) -> Rewrite | None:

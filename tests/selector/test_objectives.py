@@ -272,6 +272,12 @@ def test_what_is_said_for_one_tenant_narrows_the_formats_of_all_and_opens_none(r
     assert precisions_for(said, running, AVAILABLE) == searched
 
 
+def test_a_cap_on_what_a_tenant_sends_is_no_bound_of_a_topology(problem):
+    cap = Objective("throughput_req", "<=", "limit acme to 2 rps", value=2.0, unit="requests/s", tenant="acme")
+    assert sort_goals([cap], problem).not_evaluated == (cap,)
+    assert "caps what is sent" in left_out(cap, problem).reason
+
+
 def test_leave_given_to_one_tenant_is_left_out_with_the_reason(problem):
     leave = PrecisionRule("allow", "int8", "free may use int8", tenant="free")
     rule = PrecisionRule("min", "bf16", "gold at least bf16", tenant="gold")

@@ -114,6 +114,26 @@ def test_a_word_that_changes_the_wish_is_asked_about(text, left, catalogue):
     assert any(left in (finding.evidence or "") for finding in draft.findings)
 
 
+@rows(
+    ("text", "command"),
+    [
+        ("what's running?", "intentctl get"),
+        ("现在跑的是什么？", "intentctl get"),
+        ("is any promise broken?", "intentctl report"),
+        ("why did it switch?", "intentctl load"),
+        ("stop keeping the TTFT goal", "intentctl retire"),
+        ("gpu-1 is dead", "intentctl devices out"),
+        ("节点 a 挂了", "intentctl devices out"),
+        ("undo that please", "intentctl undo"),
+        ("survive the loss of one node", "at most 3 GPUs"),
+    ],
+)
+def test_what_another_command_does_is_out_of_scope_and_names_it(text, command, catalogue):
+    draft = read(text, replace(catalogue, nodes=("a",)))
+    assert (draft.goals, draft.questions) == ([], [])
+    assert command in draft.findings[-1].message
+
+
 @rows("text", ["TTFT < 2s yesterday 3s", "TTFT was 3s yesterday, keep it under 2s"])
 def test_a_number_that_tells_what_was_becomes_no_bound(text, catalogue):
     assert 3.0 not in {goal.value for goal in read(text, catalogue).goals}
