@@ -141,12 +141,13 @@ class LoadOptions:
     input_tokens: Annotated[str, typer.Option("--input", metavar="MEAN[:P95]", help="Tokens of a prompt.")]
     output_tokens: Annotated[str, typer.Option("--output", metavar="MEAN[:P95]", help="Tokens of an answer.")]
     batch: Annotated[int | None, typer.Option("--batch", help="A static batch of so many, all alike.", min=1)] = None
-    rate: Annotated[float | None, typer.Option("--rate", help="Arrivals per second.")] = None
+    rate: Annotated[float | None, typer.Option("--rate", help="Arrivals per second.", max=1e6)] = None
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", help="Clients that each wait for their answer.", min=1)
+        int | None, typer.Option("--concurrency", help="Clients that each wait for their answer.", min=1, max=4096)
     ] = None
     burstiness: Annotated[
-        float, typer.Option("--burstiness", help="How uneven times between arrivals are (CV); 1: Poisson.", min=0.01)
+        float,
+        typer.Option("--burstiness", help="How uneven times between arrivals are (CV); 1: Poisson.", min=0.01, max=100),
     ] = 1.0
     prefix_hit: Annotated[float, typer.Option("--prefix-hit", help="Cached share of prompts.", min=0, max=0.99)] = 0.0
 
@@ -187,14 +188,15 @@ def _lengths(option: str, text: str, usual: "Spread") -> "tuple[int, Spread]":
 class EngineOptions:
     """How an engine is set."""
 
-    max_sequences: Annotated[int, typer.Option("--max-sequences", help="Sequences that run at once.", min=1)] = (
-        USUAL_BATCHING.max_sequences
-    )
+    max_sequences: Annotated[
+        int, typer.Option("--max-sequences", help="Sequences that run at once.", min=1, max=10**6)
+    ] = USUAL_BATCHING.max_sequences
     max_step_tokens: Annotated[
-        int, typer.Option("--max-step-tokens", help="Tokens of one step, decodes included.", min=16)
+        int, typer.Option("--max-step-tokens", help="Tokens of one step, decodes included.", min=16, max=10**7)
     ] = USUAL_BATCHING.max_step_tokens
     kv_gb: Annotated[
-        float | None, typer.Option("--kv-gb", help="KV cache of each device. [default: what memory leaves]", min=0)
+        float | None,
+        typer.Option("--kv-gb", help="KV cache of each device. [default: what memory leaves]", min=0, max=1e5),
     ] = None
 
     @property

@@ -173,7 +173,7 @@ def replay(case: Case, file: Path, prefix_hit: float | None = None) -> Document:
     """The SLIs of every request of a trace, served in virtual time.
 
     Raises:
-        CommandError: the trace cannot be read, or holds no request that fits.
+        CommandError: the trace cannot be read, or holds no request that fits into the model or the topology.
     """
     try:
         trace = read_trace(file.read_text(encoding="utf-8", errors="replace"), file.name)
@@ -182,7 +182,11 @@ def replay(case: Case, file: Path, prefix_hit: float | None = None) -> Document:
     except SelectorError as error:
         raise failure("error", str(error)) from error
     hit = trace.prefix_hit if prefix_hit is None else prefix_hit
-    arrivals = Arrivals.of(trace.arrivals)
+    most = case.model.max_position_embeddings
+    short = [arrival for arrival in trace.arrivals if arrival.input_tokens + arrival.output_tokens <= most]
+    if not short:
+        raise failure("infeasible", f"{file}: {case.model.name} holds {most} tokens of a request, and each has more")
+    arrivals = Arrivals.of(short)
     found = simulate(
         case.server, replace(arrivals, cached=np.minimum(arrivals.inputs - 1, (arrivals.inputs * hit).astype(int)))
     )
@@ -194,8 +198,8 @@ def replay(case: Case, file: Path, prefix_hit: float | None = None) -> Document:
         "topology": str(case.topology),
         "model": case.model.name,
         "trace": file.name,
-        "requests": len(arrivals),
-        "too_long": int(found.never.sum()),
+        "requests": len(trace.arrivals),
+        "too_long": len(trace.arrivals) - int(is_served.sum()),
         "bad_rows": trace.bad_rows,
         "first_bad_rows": list(trace.examples),
         "offered_rps": len(arrivals) / max(trace.arrivals[-1].at_s, 1e-9),
@@ -216,13 +220,12 @@ def rows(document: Document, load: Workload | None = None) -> list[Row]:
         shown.append(("requests", requests(load)))
     for key in LATENCIES:
         reading = document[key]
-        words = (
-            ", ".join(f"{name} {seconds(value)}" for name, value in reading.items()) if reading else "no steady state"
-        )
+        none = "no steady state" if document.get("fits", True) else "not served"
+        words = ", ".join(f"{name} {seconds(value)}" for name, value in reading.items()) if reading else none
         shown.append((key.removesuffix("_s").upper(), words))
     most = f", {document['sustained_tok_s']:.4g} at most" if "sustained_tok_s" in document else ""
     shown.append(("throughput", f"{document['throughput_tok_s']:.4g} output tokens/s{most}"))
-    if document.get("saturated"):
+    if document.get("saturated") and document.get("fits", True):
         shown.append(("saturated", "the load is beyond what it can serve"))
     if document.get("fits") is False:
         shown.append(("memory", f"does not fit: there is room for the KV of {document['kv_tokens']} tokens"))

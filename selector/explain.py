@@ -191,9 +191,8 @@ def slower(loser: Candidate, winner: Candidate) -> str:
 
 
 def not_worth_it(loser: Candidate, winner: Candidate) -> str:
-    """Why a small gain does not justify a switch."""
-    band = f"{winner.prediction.error_band:.0%}"
-    return f"gains nothing sure: a P95 TTFT of {_ttft(loser)} against {_ttft(winner)}, known within ± {band}"
+    """Why what costs as much does not replace what runs."""
+    return f"costs as much, and what runs stays then: a P95 TTFT of {_ttft(loser)} against {_ttft(winner)}"
 
 
 def not_paid(today: Candidate, best: Candidate, found: SwitchPrediction) -> str:

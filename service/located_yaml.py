@@ -98,8 +98,13 @@ def read(file: Path) -> LocatedYaml:
         raise DeploymentError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
     if root is None:
         raise DeploymentError(f"{file}: is empty")
-    for mark, key in _duplicates(root):
-        raise DeploymentError(f"{file}:{mark.line + 1}: the key {key!r} stands here for the second time; remove one")
+    try:
+        for mark, key in _duplicates(root):
+            raise DeploymentError(
+                f"{file}:{mark.line + 1}: the key {key!r} stands here for the second time; remove one"
+            )
+    except RecursionError:
+        raise DeploymentError(f"{file}: is not YAML: something in it holds itself") from None
     return LocatedYaml(file, data, root)
 
 

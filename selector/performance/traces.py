@@ -15,6 +15,8 @@ from selector.models import Spread, Workload, WorkloadError
 from selector.performance.load import LONGEST
 from selector.performance.simulator import RequestArrival
 
+LATEST_S = 1e11
+"""Of an arrival; beyond, the time of a step is lost in the digits of a moment."""
 EXAMPLES = 3
 """Bad rows that are named."""
 HASHED_TOKENS = 512
@@ -164,7 +166,7 @@ def _plain(row: Mapping[str, object]) -> RequestArrival:
 
 def _arrival(at_s: float, inputs: object, outputs: object) -> RequestArrival:
     found = RequestArrival(at_s, int(str(inputs)), int(str(outputs)))
-    if not math.isfinite(at_s):
+    if not abs(at_s) <= LATEST_S:
         _refuse(f"arrival at {at_s}")
     if not (1 <= found.input_tokens <= LONGEST and 1 <= found.output_tokens <= LONGEST):
         _refuse(f"{found.input_tokens} tokens in and {found.output_tokens} out; each has to be 1 to {LONGEST:,}")

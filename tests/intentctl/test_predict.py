@@ -156,7 +156,7 @@ def test_a_model_can_be_a_config_file(run, tmp_path):
         ({"--batch": None}, 2, "one of --batch, --rate and --concurrency"),
         ({"--rate": "2"}, 2, "one of --batch, --rate and --concurrency"),
         ({"--batch": None, "--rate": "0"}, 1, "a rate of 0 requests/s is no load"),
-        ({"--batch": None, "--rate": "nan"}, 1, "is no load"),
+        ({"--batch": None, "--rate": "nan"}, 2, "less than or equal to 1000000"),
         ({"--batch": "-1"}, 2, "--batch"),
     ],
 )
@@ -194,12 +194,37 @@ def test_prefixes_that_a_trace_repeats_are_cached_in_its_replay(run, tmp_path):
     assert slow["ttft_s"]["mean"] > anew["ttft_s"]["mean"]
 
 
+def test_requests_over_the_context_are_counted_and_not_served(run, tmp_path):
+    file = tmp_path / "trace.csv"
+    file.write_text("arrival_s,input_tokens,output_tokens\n0,9000,10\n1,100,10\n", encoding="utf-8")
+    found = predicted(run, "simulate", "--trace", file, "--topology", "A100x1", "--model", "llama-3-8b")
+    assert (found["requests"], found["too_long"]) == (2, 1)
+    assert found["ttft_s"]["p99"] < 1
+
+
+@rows(
+    "absurd",
+    [
+        ("--rate", "inf"),
+        ("--rate", "1", "--burstiness", "1e300"),
+        ("--rate", "1", "--kv-gb", "inf"),
+        ("--rate", "1", "--max-sequences", "4000000000000000000000"),
+        ("--concurrency", "100000"),
+    ],
+)
+def test_what_nothing_has_is_refused(run, absurd):
+    code, _, err = run(*PREDICT, *absurd)
+    assert code == 2
+    assert absurd[-2] in err
+
+
 @rows(
     ("text", "code", "reason"),
     [
         (None, 1, "cannot be read"),
         ("", 1, "no trace"),
-        ("arrival_s,input_tokens,output_tokens\n1,999999,5\n", 5, "not one of its 1"),
+        ("arrival_s,input_tokens,output_tokens\n1,999999,5\n", 5, "holds 8192 tokens of a request, and each has more"),
+        ("arrival_s,input_tokens,output_tokens\n1e300,100,5\n", 1, "arrival at 1e+300"),
     ],
 )
 def test_a_trace_that_is_none_is_refused(run, tmp_path, text, code, reason):
