@@ -18,7 +18,7 @@ from intent.rules.respectively import dealt
 from intent.rules.rewriting import Rewrite, Rule, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, percentiles, ratios, shares
 from intent.rules.tokens import TextToken, scan
-from intent.times.spans import together
+from intent.times.spans import REST, together
 
 UNACCEPTABLE = "unacceptable"
 """The value of an ``AVOID`` behind what nobody may reach."""
@@ -28,10 +28,31 @@ FALL = "fall below"
 
 def tokenize(text: str, catalogue: Catalogue) -> list[TextToken]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
-    tokens = _signed(scan(text, catalogue))
+    tokens = _left_over(text, _signed(scan(text, catalogue)))
     for rule in passes(text):
         tokens = list(rewritten(tokens, rule))
     return dealt(listed(percentiles(tokens)))
+
+
+def _left_over(text: str, tokens: Sequence[TextToken]) -> list[TextToken]:
+    """``until 20:00, then 3s``, ``at 9-10, 3s the rest of the day``: what the time before leaves over."""
+    before = ""
+    found = []
+    for token in tokens:
+        words = text[token.start : token.end].lower()
+        is_then = token.value == "then" or words in _AFTERWARDS
+        is_rest = (is_then and _UNTIL.search(before)) or (before and _REST_OF_DAY.fullmatch(words))
+        found.append(replace(token, kind=Kind.WINDOW, value=REST) if is_rest else token)
+        if token.kind is Kind.WINDOW and not is_rest:
+            before = words
+        elif token.kind is Kind.STOP:
+            before = ""
+    return found
+
+
+_UNTIL = re.compile(r"^(?:until|till|before|up to)\b|[之以]前$|^[到至]")
+_AFTERWARDS = frozenset({"after that", "afterwards", "之后", "以后", "然后"})
+_REST_OF_DAY = re.compile(r"(?:for )?the (?:rest|remainder) of the day|当天(?:剩下|其余)的?时间")
 
 
 def passes(text: str) -> tuple[Rule, ...]:
