@@ -390,7 +390,8 @@ def account(
     open_words: Sequence[TextToken],
 ) -> list[TextToken]:
     """Enter each turning word with what became of it; gives back those that nothing used."""
-    clauses = [clause for clause in clauses_of(draft.text) if any(overlaps(clause, place) for place in draft.places)]
+    said = [clause for clause in clauses_of(draft.text) if any(overlaps(clause, place) for place in draft.places)]
+    clauses = [clause for clause in clauses_of(draft.text) if clause in said or _continues(draft, clause, tokens)]
     others = {
         "question": places(open_words),
         "repeats": draft.repeated,
@@ -399,7 +400,7 @@ def account(
         "idiom": places([token for token in tokens if token.kind is Kind.FILLER]),
         "joins": places([token for token in tokens if token.kind in {Kind.JOIN, Kind.STOP, Kind.LIST}]),
     }
-    used = [*readings, *_ceilings(draft, clauses)]
+    used = [*readings, *_ceilings(draft, said)]
     found = []
     for name, place in turning(draft.text):
         reading = _read_as(draft.text, name, place, used)
@@ -423,6 +424,17 @@ def _phrase_end(text: str, turn: Turn, stops: Sequence[int]) -> int:
     ends = [end for start, end in clauses_of(text) if start <= turn.start < end]
     end = min([*ends, *(stop for stop in stops if stop >= turn.end)], default=turn.end)
     return turn.start + len(text[turn.start : end].rstrip())
+
+
+def _continues(draft: Draft, clause: Place, tokens: Sequence[TextToken]) -> bool:
+    """Whether a clause beside a goal begins with what a goal may have: ``, at all times with adapters loaded``."""
+    inside = [token.kind for token in tokens if clause[0] <= token.start < clause[1]]
+    first = next((kind for kind in inside if kind not in {Kind.FILLER, Kind.JOIN}), None)
+    begins = first in _BELONGING or (first is Kind.NEGATION and not _HELD_BY_SLOTS.isdisjoint(inside))
+    return begins and _is_beside(draft.text, clause, draft.places)
+
+
+_BELONGING = _HELD_BY_SLOTS | {Kind.FACTOR, Kind.STAT, Kind.BY, Kind.SOFT}
 
 
 def turning(text: str) -> Iterator[tuple[str, Place]]:

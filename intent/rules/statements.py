@@ -36,7 +36,8 @@ def is_report(clause: Clause, following: Clause | None, text: str) -> bool:
     words = _words(clause, text)
     if pattern("other").match(text[clause.start :].lower()):
         return False
-    if is_expectation(words) or any(pattern(name).search(words) for name in ("irrelevant", "retiring")):
+    retires = clause.has(Kind.METRIC) and not clause.has(*AMOUNTS) and pattern("retiring").search(words)
+    if retires or is_expectation(words) or pattern("irrelevant").search(words):
         return True
     if _is_report(clause, text, words) or _is_state(clause, following, words):
         return True
