@@ -390,8 +390,12 @@ def account(
     open_words: Sequence[TextToken],
 ) -> list[TextToken]:
     """Enter each turning word with what became of it; gives back those that nothing used."""
-    said = [clause for clause in clauses_of(draft.text) if any(overlaps(clause, place) for place in draft.places)]
-    clauses = [clause for clause in clauses_of(draft.text) if clause in said or _continues(draft, clause, tokens)]
+    goal_clauses = [
+        clause for clause in clauses_of(draft.text) if any(overlaps(clause, place) for place in draft.places)
+    ]
+    clauses = [
+        clause for clause in clauses_of(draft.text) if clause in goal_clauses or _continues(draft, clause, tokens)
+    ]
     others = {
         "question": places(open_words),
         "repeats": draft.repeated,
@@ -400,7 +404,7 @@ def account(
         "idiom": places([token for token in tokens if token.kind is Kind.FILLER]),
         "joins": places([token for token in tokens if token.kind in {Kind.JOIN, Kind.STOP, Kind.LIST}]),
     }
-    used = [*readings, *_ceilings(draft, said)]
+    used = [*readings, *_ceilings(draft, goal_clauses)]
     found = []
     for name, place in turning(draft.text):
         reading = _read_as(draft.text, name, place, used)
@@ -427,7 +431,7 @@ def _phrase_end(text: str, turn: Turn, stops: Sequence[int]) -> int:
 
 
 def _continues(draft: Draft, clause: Place, tokens: Sequence[TextToken]) -> bool:
-    """Whether a clause beside a goal begins with what a goal may have: ``, at all times with adapters loaded``."""
+    """Whether a clause beside a goal begins as a goal may: ``, at all times with adapters loaded``."""
     inside = [token.kind for token in tokens if clause[0] <= token.start < clause[1]]
     first = next((kind for kind in inside if kind not in {Kind.FILLER, Kind.JOIN}), None)
     begins = first in _BELONGING or (first is Kind.NEGATION and not _HELD_BY_SLOTS.isdisjoint(inside))
