@@ -343,9 +343,12 @@ class Turn:
     turns: str
     """Its class in ``turning.yaml``."""
     became: str
-    """A JSON Pointer to the goal that used it; else ``set_aside``, ``told``, ``idiom``, ``joins``, ``order`` or ``question``."""
+    """A JSON Pointer to the goal that used it; else why none did.
+
+    ``set_aside``, ``told``, ``idiom``, ``joins``, ``repeats``, ``order`` or ``question``.
+    """
     sign: str = ""
-    """What it means in that goal: ``<=``, ``forbid``."""
+    """What the word that the goal used means: ``<=``, ``drain``."""
 
 
 @dataclass(frozen=True, slots=True)

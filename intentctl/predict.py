@@ -202,7 +202,7 @@ def replay(case: Case, file: Path, prefix_hit: float | None = None) -> Document:
         "too_long": len(trace.arrivals) - int(is_served.sum()),
         "bad_rows": trace.bad_rows,
         "first_bad_rows": list(trace.examples),
-        "offered_rps": len(arrivals) / max(trace.arrivals[-1].at_s, 1e-9),
+        "offered_rps": len(arrivals) / max(short[-1].at_s, 1e-9),
         "prefix_hit": hit,
         "ttft_s": reading_of(found.ttft_s[is_served]),
         "tpot_s": reading_of(found.tpot_s[is_served & (found.outputs > 1)]),

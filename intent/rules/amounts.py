@@ -211,7 +211,7 @@ def half_more(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
     return None if part is None else joined(tokens[:2], Kind.QUANTITY, replace(half, number=half.number + part))
 
 
-_TENTHS = frozenset("一二三四五六七八九123456789")
+_TENTHS = frozenset("一二三四五六七八九")
 
 
 def both_sides(tokens: Sequence[TextToken]) -> Rewrite | None:

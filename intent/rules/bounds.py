@@ -130,7 +130,7 @@ def _bound(draft: Draft, reading: BoundReading, metric: str) -> Goal | None:
         ask_whole(draft, amount, metric)
         return None
     bound = {"op": op, "value": quantity.value, "unit": quantity.unit}
-    rationed = op == "<=" and reading.tenant is not None and metric in THROUGHPUTS
+    rationed = op == "<=" and _is_rationed(draft, reading, metric)
     if reading.comparison is None or reading.opposed or rationed or not _is_unusual(metric, op):
         return _objective(draft, reading, metric, bound)
     return _unusual(draft, reading, metric, bound)
@@ -225,8 +225,13 @@ def _operator(draft: Draft, reading: BoundReading, metric: str, amount: TextToke
 
 def _is_rationed(draft: Draft, reading: BoundReading, metric: str) -> bool:
     """``limit free to 2 rps``: a cap on what one tenant may send, and no floor of the service."""
-    words = draft.text[max(0, reading.start - 20) : reading.end].lower()
-    return reading.tenant is not None and metric in THROUGHPUTS and _CAPPED.search(words) is not None
+    words = draft.said(draft.here).lower() if draft.here else ""
+    return reading.tenant is not None and metric in THROUGHPUTS and _RATIONED.search(words) is not None
+
+
+_RATIONED = re.compile(
+    r"\b(?:limit|cap|restrict|confine|throttle)\w*\b|\bat (?:the )?most\b|\bno more than\b|\bmax\b|限[制速流]|最多|上限"
+)
 
 
 def _counted_operator(token: TextToken | None, limited: str | None) -> str:
@@ -258,7 +263,7 @@ def stat_of(draft: Draft, reading: BoundReading, metric: str) -> Any:
 # -- settings --------------------------------------------------------------------------------------
 
 
-_CAPPED = re.compile(r"\b(?:limit|cap|restrict|confine|throttle)\w*\b|限[制速流]|最多")
+_CAPPED = re.compile(r"\b(?:limit|cap|restrict|confine)\w*\b|限制")
 
 
 def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None:

@@ -251,7 +251,8 @@ class Draft:
 
 
 _ANSWERS = (
-    "retiring", "broken device", "redundancy", "asking what runs", "asking about promises", "asking why", "going back",
+    "retiring", "device back", "broken device", "redundancy",
+    "asking what runs", "asking about promises", "asking why", "going back",
 )  # fmt: skip
 """Classes of ``statements.yaml`` that another command answers; the messages have the same names."""
 _EXAMPLE = {"en": "keep P99 TTFT < 2s at peak", "zh": "高峰期 P99 TTFT 不超过 2 秒"}

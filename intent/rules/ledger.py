@@ -411,16 +411,17 @@ def account(
         became = f"/goals/{reading.goal}" if reading else _became(name, place, others, clauses)
         found.append(Turn(draft.text[slice(*place)], *place, name, became, reading.sign if reading else ""))
     draft.ledger = tuple(replace(turn, became=turn.became or "question") for turn in found)
-    stops = [place[0] for place in (*(use.place for use in used if not use.turns), *others["question"])]
+    stopping = (
+        *(use.place for use in used if not use.turns),
+        *others["question"],
+        *((turn.start, turn.end) for turn in found),
+    )
+    stops = [start for start, _ in stopping]
     return [
-        TextToken(Kind.LIMITING, turn.turns, turn.start, _phrase_end(draft.text, turn, [*stops, *_starts(found, turn)]))
+        TextToken(Kind.LIMITING, turn.turns, turn.start, _phrase_end(draft.text, turn, stops))
         for turn in found
         if not turn.became
     ]
-
-
-def _starts(turns: Sequence[Turn], before: Turn) -> list[int]:
-    return [turn.start for turn in turns if turn.start > before.start]
 
 
 def _phrase_end(text: str, turn: Turn, stops: Sequence[int]) -> int:

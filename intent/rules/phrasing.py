@@ -63,9 +63,9 @@ def passes(text: str) -> tuple[Rule, ...]:
     """
     return (
         _glosses, partial(_hours, text), partial(_inside, text), _one_time, partial(_each, text), partial(spans, text), numbers,
-        _gpus, no_units, quantities, partial(half_more, text), _cards, partial(_spared, text), ratios, complements, shares,
-        ranges, _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text), _mapped, _settings,
-        partial(_finishing, text),
+        _gpus, no_units, quantities, partial(half_more, text), _cards, partial(_spared, text), partial(_taken_out, text),
+        ratios, complements, shares, ranges, _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text),
+        _mapped, _settings, partial(_finishing, text),
     )  # fmt: skip
 
 
@@ -101,24 +101,34 @@ def _glosses(tokens: Sequence[TextToken]) -> Rewrite | None:
 
 
 def _spared(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
-    """``keep node b free``, ``take gpu-3 out``: nothing is to run there, whoever is called ``free``.
+    """``keep node b free``: nothing is to run there, whoever is called ``free``.
 
     So many free ones are no goal.
     """
     place = 2 if kinds(tokens, Kind.COUNTED, Kind.SELECTOR) else 1
-    if not (kinds(tokens, Kind.SELECTOR) or kinds(tokens, Kind.COUNTED)) or not (
-        kinds(tokens[place:], Kind.TENANT) or kinds(tokens[place:], Kind.UNKNOWN)
-    ):
+    if not (kinds(tokens, Kind.SELECTOR) or kinds(tokens, Kind.COUNTED)) or not kinds(tokens[place:], Kind.TENANT):
         return None
     free = tokens[place]
-    if text[free.start : free.end].lower() not in {"free", "out"} or not _KEPT.search(text[: tokens[0].start].lower()):
+    if text[free.start : free.end].lower() != "free" or not _KEPT.search(text[: tokens[0].start].lower()):
         return None
     kind = Kind.AVOID if place == 1 else Kind.UNKNOWN
     return [*tokens[:place], replace(free, kind=kind, value="free")], place + 1
 
 
-_KEPT = re.compile(
-    r"\b(?:keep|keeps|keeping|leave|leaves|leaving|hold|want|wants|need|needs|take|takes|taking|pull|get)\b[^,.;:]*$"
+_KEPT = re.compile(r"\b(?:keep|keeps|keeping|leave|leaves|leaving|hold|want|wants|need|needs)\b[^,.;:]*$")
+
+
+def _taken_out(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
+    """``take gpu-3 out``; in ``keep chat on node b out of hours`` the word is about something else."""
+    if not kinds(tokens, Kind.SELECTOR, Kind.UNKNOWN) or tokens[1].value != "out":
+        return None
+    if text[tokens[1].end :].lower().startswith(" of ") or not _TAKES.search(text[: tokens[0].start].lower()):
+        return None
+    return [tokens[0], replace(tokens[1], kind=Kind.AVOID)], 2
+
+
+_TAKES = re.compile(
+    r"\b(?:keep|keeps|leave|leaves|take|takes|pull|get) (?:the |our |all |both |and |or |(?:gpu|node|host)[- ]?\w+,? )*$"
 )
 
 

@@ -31,6 +31,10 @@ def add_placements(draft: Draft, clause: Clause) -> list[TextToken]:
     if rule == "require" and not _places(clause, draft.text):
         return []
     selectors = clause.of(Kind.SELECTOR)
+    refused = rule not in {None, "require"}  # "keep off gpu-2 until it is back in service"
+    end = max(token.end for token in (selectors if refused else (*clause.tokens, *clause.plain)))
+    if pattern("device back").search(draft.text[clause.start : end].lower()):
+        return selectors  # "put gpu-2 back in rotation": it may serve, and need not
     if rule is None:
         words = draft.say("placement_unclear", said=draft.quoted(selectors[0]))
         name = draft.said(selectors[0])

@@ -28,6 +28,7 @@ from intent.rules.ellipses import (
     JOINED,
     PRONOUN,
     THAT_DAY,
+    USE,
     bounds_again,
     exceeds,
     excludes,
@@ -395,7 +396,7 @@ class _Reader:
             return (TextToken(Kind.RECONFIG, "", 0, 0),)
         if isinstance(last, PrecisionRule) and rules_again(clause, text):
             return self.formats
-        rules = clause.has(Kind.FREEZE, Kind.AVOID) or (clause.is_only(Kind.NEGATION) and pattern("using").search(text))
+        rules = clause.has(Kind.FREEZE, Kind.AVOID) or (clause.is_only(Kind.NEGATION) and USE.search(text))
         return self.devices if rules and len(clause.plain) <= 1 and PRONOUN.search(text) else ()
 
     def _start(self, clause: Clause) -> int:

@@ -95,6 +95,8 @@ def _by_letters(word: str, names: frozenset[str], whole: frozenset[str]) -> str:
     alike = tuple(item for item in known if item[0] == word[0]) if match is None else ()
     near = process.extractOne(word, alike, scorer=DamerauLevenshtein.distance, score_cutoff=1)
     meant = str(match[0]) if match else str(near[0]) if near else word  # a slip of one letter: "leest", "paek"
+    if word == f"un{meant}":  # "uncordon" is no slip for "cordon"
+        return word
     slip = len(meant) > 4 and meant in whole and DamerauLevenshtein.distance(word, meant) == 1
     return meant if meant == word or slip or not _is_english(word) else word
 

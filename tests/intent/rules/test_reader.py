@@ -63,6 +63,7 @@ def test_who_and_when_stand_in_the_evidence(evidence, catalogue):
         "reconfigure",
         "...",
         "leave everything as it is",
+        "gpu-1 is idle again, don't keep it idle",
         "保持现状",
         "不要",
         "0",
@@ -81,6 +82,15 @@ def test_what_names_no_goal_is_out_of_scope_with_an_example(text, catalogue):
         ("undo that please", "intentctl undo"),
         ("撤销刚才的改动", "intentctl undo"),
         ("为什么这么慢", "intentctl load"),
+        ("what is running?", "intentctl get"),
+        ("which promises are broken?", "intentctl report"),
+        ("stop keeping that promise", "intentctl retire"),
+        ("gpu-1 is dead", "intentctl devices out"),
+        ("uncordon node a", "intentctl devices in"),
+        ("stop draining node a", "intentctl devices in"),
+        ("put gpu-1 back in rotation", "intentctl devices in"),
+        ("uncordon gpu-2 and take gpu-1 out", "intentctl devices in"),
+        ("把 gpu-1 重新上线", "intentctl devices in"),
     ],
 )
 def test_what_another_command_does_names_that_command(text, command, catalogue):
