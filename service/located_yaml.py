@@ -90,21 +90,19 @@ def read(file: Path) -> LocatedYaml:
         text = file.read_text(encoding="utf-8")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
+        twice = None if root is None else next(_duplicates(root), None)
     except FileNotFoundError:
         raise DeploymentError(f"{file}: no such file; name a deployment file with --deployment") from None
     except (OSError, UnicodeDecodeError) as error:
         raise DeploymentError(f"{file}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise DeploymentError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise DeploymentError(f"{file}: is nested too deep, or something in it holds itself") from None
     if root is None:
         raise DeploymentError(f"{file}: is empty")
-    try:
-        for mark, key in _duplicates(root):
-            raise DeploymentError(
-                f"{file}:{mark.line + 1}: the key {key!r} stands here for the second time; remove one"
-            )
-    except RecursionError:
-        raise DeploymentError(f"{file}: is not YAML: something in it holds itself") from None
+    if twice:
+        raise DeploymentError(f"{file}:{twice}")
     return LocatedYaml(file, data, root)
 
 
@@ -125,12 +123,13 @@ def _line(root: yaml.Node, path: Sequence[Key]) -> int:
     return int(line) + 1
 
 
-def _duplicates(node: yaml.Node) -> Iterator[tuple[yaml.Mark, str]]:
+def _duplicates(node: yaml.Node) -> Iterator[str]:
+    """Line and message of each key that stands for the second time."""
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
             if key.value in seen:
-                yield key.start_mark, key.value
+                yield f"{key.start_mark.line + 1}: the key {key.value!r} stands here for the second time; remove one"
             seen.add(key.value)
             yield from _duplicates(value)
     elif isinstance(node, yaml.SequenceNode):
