@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks.resize import Listener, Round, figures, moved, stacks, table
@@ -51,8 +52,8 @@ def test_a_block_is_moved_when_anything_of_it_changed_and_a_gap_counts_while_it_
         {place: number for number, place in enumerate(places)},
     )
     assert moved(before, before) == 0
-    assert moved(before, replace(before, digests={**before.digests, ("a", 1, pieces[1]): "y"})) == 1
-    assert moved(before, replace(before, blocks={**before.blocks, ("b", 0): 7})) == 1
+    assert moved(before, msgspec.structs.replace(before, digests={**before.digests, ("a", 1, pieces[1]): "y"})) == 1
+    assert moved(before, msgspec.structs.replace(before, blocks={**before.blocks, ("b", 0): 7})) == 1
     assert moved(before, KvDigests(before.positions, {}, {})) == 3
     listener: Any = SimpleNamespace(arrivals={"a": [0.0, 1.0, 4.0, 4.5, 9.0], "b": [2.0, 2.1]})
     assert Listener.gaps_ms(listener, ["a", "b"], 2.05, 3.0) == (3000, 100)

@@ -139,8 +139,8 @@ def test_a_higher_rate_is_never_faster_and_none_beyond_what_is_sustained_has_an_
     )
     for reading in ("ttft_s", "tpot_s", "e2e_s"):
         slow, quick = getattr(busy, reading), getattr(calm, reading)
-        assert slow["mean"] >= 0.95 * quick["mean"], "of a few hundred to a few thousand requests, not the same"
-        assert slow["p99"] >= 0.7 * quick["p99"]
+        assert slow["mean"] >= 0.85 * quick["mean"], "of a few hundred to a few thousand requests, not the same"
+        assert slow["p99"] >= 0.5 * quick["p99"], "two or three of 256: of 4,500 draws one had 0.6"
         assert quick["p50"] <= quick["p90"] <= quick["p95"] <= quick["p99"] <= quick["p99.9"]
         assert set(getattr(beyond, reading).values()) == {math.inf}
     assert beyond.waits_grow
