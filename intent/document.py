@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from intent.errors import DocumentError
 from intent.forms import tag
-from intent.models import API_VERSION, DatedWindow, FromNowWindow, Goal, Intent, RecurringWindow, Window
+from intent.models import API_VERSION, DatedWindow, DatesWindow, FromNowWindow, Goal, Intent, RecurringWindow, Window
 
 if TYPE_CHECKING:
     from pydantic import JsonValue, TypeAdapter, ValidationError
 
-_WINDOWS = {tag(kind) for kind in (str, RecurringWindow, DatedWindow, FromNowWindow)}
+_WINDOWS = {tag(kind) for kind in (str, RecurringWindow, DatedWindow, DatesWindow, FromNowWindow)}
 _KEYS = (
     "text", "language", "outcome", "goals", "windows", "assumptions", "set_aside", "expectations", "questions", "findings",
     "readback", "translator", "ledger",

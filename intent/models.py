@@ -89,6 +89,8 @@ Date = Annotated[str, Keywords(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 ClockTime = Annotated[str, Keywords(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$")]
 Positive = Annotated[float, Keywords(exclusiveMinimum=0)]
 Offset = Annotated[int, Keywords(minimum=0)]
+Period = Annotated[int, Keywords(minimum=60, maximum=366 * 86_400, multipleOf=60)]
+"""Seconds, whole minutes."""
 BoundOp = Annotated[Op, Keywords(enum=["<=", ">=", "=="])]
 Side = Annotated[str, Keywords(pattern="^(latency|throughput|cost|quality|tenant:.+)$")]
 
@@ -125,6 +127,13 @@ class DatedWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class DatesWindow(DatedWindow):
+    """From ``start`` on one date to ``end`` on a later one, without a break."""
+
+    last: Date
+
+
+@dataclass(frozen=True, slots=True)
 class FromNowWindow:
     """The next ``duration_s`` seconds."""
 
@@ -135,10 +144,11 @@ class FromNowWindow:
 def _window_kind(data: object) -> type:
     if not isinstance(data, dict):
         return str
-    return FromNowWindow if "from" in data else DatedWindow if "date" in data else RecurringWindow
+    dated = DatesWindow if "last" in data else DatedWindow if "date" in data else RecurringWindow
+    return FromNowWindow if "from" in data else dated
 
 
-Window = Annotated[NonEmpty | RecurringWindow | DatedWindow | FromNowWindow, ToldBy(_window_kind)]
+Window = Annotated[NonEmpty | RecurringWindow | DatedWindow | DatesWindow | FromNowWindow, ToldBy(_window_kind)]
 """A name of ``NAMED_WINDOWS`` (or of the deployment file), or a definition said in the text."""
 
 
@@ -157,13 +167,15 @@ class Objective:
     tenant: NonEmpty | None = None
     model: NonEmpty | None = None
     soft: bool = False
+    over_s: Period | None = None
+    """Seconds over which it is measured: ``over 28 days``."""
     type: Literal["objective"] = "objective"
 
     __pydantic_config__ = form(
         *_MEASURED,
         when(
             {"op": {"enum": ["minimize", "maximize"]}},
-            {"value": NULL, "unit": NULL},
+            {"value": NULL, "unit": NULL, "over_s": NULL},
             {"value": NUMBER, "unit": TEXT},
         ),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-from intent.models import DAYS, DatedWindow, FromNowWindow, RecurringWindow, Window
+from intent.models import DAYS, DatedWindow, DatesWindow, FromNowWindow, RecurringWindow, Window
 
 DAY_MIN = 24 * 60
 
@@ -43,6 +43,9 @@ def holds(window: Window, now: datetime, said_at: datetime | None = None) -> boo
             return window == "always"
         case FromNowWindow(duration_s):
             return timedelta(0) <= now - (said_at or now) <= timedelta(seconds=duration_s)
+        case DatesWindow(date=first):
+            begins, ends = span(window, date.fromisoformat(first))
+            return begins <= now < ends
         case _:
             return _on_the_wall(window, now.astimezone(ZoneInfo(window.tz)))
 
@@ -74,8 +77,12 @@ def minutes(start: str, end: str) -> tuple[int, int]:
 
     An end at or before the start is the next day's.
     """
-    first, last = (int(clock[:2]) * 60 + int(clock[3:]) for clock in (start, end))
-    return first, last_minute(first, last)
+    first = _minute(start)
+    return first, last_minute(first, _minute(end))
+
+
+def _minute(clock: str) -> int:
+    return int(clock[:2]) * 60 + int(clock[3:])
 
 
 def last_minute(first: int, last: int) -> int:
@@ -97,6 +104,9 @@ def span(window: RecurringWindow | DatedWindow, day: date) -> Span:
     """
     zone = ZoneInfo(window.tz)
     first, last = minutes(window.start, window.end)
+    if isinstance(window, DatesWindow):
+        end = date.fromisoformat(window.last)
+        return clock_moment(day, first, zone), clock_moment(end, _minute(window.end), zone)
     return clock_moment(day, first, zone), clock_moment(day, last, zone)
 
 
@@ -114,6 +124,8 @@ def in_words(window: Window) -> str:
         case RecurringWindow(days, start, end):
             on = "" if set(days) == set(DAYS) else f" on {', '.join(days)}"
             return f"from {start} to {end}{on}"
+        case DatesWindow(date, start, end, _, last):
+            return f"from {date} {start} to {last} {end}"
         case DatedWindow(date, start, end):
             return f"on {date} from {start} to {end}"
         case FromNowWindow(duration_s):

@@ -256,7 +256,7 @@ def check_windows(goals: Sequence[Goal], site: Site, words: MessageWords) -> Ite
             yield words.finding("unknown_zone", f"{place}/tz", goal, "zones", zone=window.tz, nearest=nearest)
         elif isinstance(window, DatedWindow):
             when = once(window)
-            if when is None:
+            if when is None or when[0] >= when[1]:
                 yield words.finding("no_such_date", f"{place}/date", goal, date=window.date)
             elif when[1] <= site.now:
                 today = f"{site.now.astimezone(ZoneInfo(window.tz)):%Y-%m-%d %H:%M}"

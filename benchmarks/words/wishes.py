@@ -11,6 +11,7 @@ from intent.models import (
     Catalogue,
     Config,
     DatedWindow,
+    DatesWindow,
     FromNowWindow,
     Goal,
     Metric,
@@ -105,6 +106,7 @@ def _objective(chance: random.Random, catalogue: Catalogue) -> Goal:
         tenant=_maybe(chance, catalogue.tenants),
         model=_maybe(chance, catalogue.models),
         soft=chance.random() < 0.15,
+        over_s=None if is_open or chance.random() < 0.8 else chance.choice((300, 3600, 604_800, 2_592_000)),
     )
 
 
@@ -233,12 +235,20 @@ def _window(chance: random.Random, catalogue: Catalogue) -> Window:
                 return "always"
             return RecurringWindow(days, start, end, _zone(chance, catalogue))
         case "dated":
-            start, end = chance.choice(_HOURS)
-            return DatedWindow(f"2026-12-{chance.randint(1, 28):02}", start, end, _zone(chance, catalogue))
+            return _dated(chance, catalogue)
         case "now":
             return FromNowWindow(chance.choice(_DURATIONS_S))
         case _:
             return "always"
+
+
+def _dated(chance: random.Random, catalogue: Catalogue) -> DatedWindow:
+    start, end = chance.choice(_HOURS)
+    first = f"2026-12-{chance.randint(1, 28):02}"
+    zone = _zone(chance, catalogue)
+    if chance.random() < 0.5:
+        return DatedWindow(first, start, end, zone)
+    return DatesWindow(first, start, end, zone, f"2027-01-{chance.randint(1, 28):02}")
 
 
 def _zone(chance: random.Random, catalogue: Catalogue) -> str:

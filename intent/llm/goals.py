@@ -294,7 +294,7 @@ _TELLING = re.compile(
 """Words of what only tells, one of which a metric and its bound need to be no wish."""
 _TOGETHER = re.compile(r"\s*(?:,|and|&|\+|、|，|和|/)?\s*(?:and|和)?\s*")
 """Between settings of one topology."""
-_KEEPING = frozenset({Kind.NEGATION, Kind.WINDOW, Kind.BAD_TIME, Kind.LIMITING, Kind.QUANTITY, Kind.RANGE})
+_KEEPING = frozenset({Kind.NEGATION, Kind.WINDOW, Kind.BAD_TIME, Kind.OVER, Kind.LIMITING, Kind.QUANTITY, Kind.RANGE})
 """Without these a text asks for more than it says: a question about them does not offer that first."""
 
 

@@ -294,6 +294,7 @@ class GoalSlots:
             window=when,
             tenant=self.tenant_token(),
             model=self.token(Kind.MODEL, model, slots["model"]) if (model := self.model()) else None,
+            over=next((token for token in self.source.within(self.place) if token.kind is Kind.OVER), None),
             soft=slots["soft"] is not None,
             opposed=opposed,
         )

@@ -113,7 +113,9 @@ KIND = "SLO"
 OWN = "intentctl.dev/"
 """Prefix of annotations and labels that are ours."""
 PERIOD = "28d"
-"""Of a time window: OpenSLO asks for one and an intent does not say it."""
+"""Of a time window where the intent says none: OpenSLO asks for one. An annotation tells one that was said."""
+DURATIONS_S = {"d": 86_400, "h": 3_600, "m": 60}
+"""Units of a duration to their seconds."""
 SHARE = 0.99
 """Of a budget, the same."""
 OPS = {"<=": "lte", ">=": "gte"}
@@ -233,7 +235,7 @@ def _slo(goal: Objective, engine: EngineName, name: str) -> dict[str, Any]:
                 "metadata": {"name": f"{name}-sli"},
                 "spec": _ratio(goal, engine) if ratio else _threshold(goal, engine),
             },
-            "timeWindow": [{"duration": PERIOD, "isRolling": True}],
+            "timeWindow": [{"duration": _duration(goal.over_s) if goal.over_s else PERIOD, "isRolling": True}],
             "budgetingMethod": "Occurrences" if ratio else "Timeslices",
             "objectives": [_ratio_objective(goal) if ratio else _threshold_objective(goal)],
         },
@@ -242,6 +244,11 @@ def _slo(goal: Objective, engine: EngineName, name: str) -> dict[str, Any]:
 
 def _title(goal: Objective) -> str:
     return " ".join(filter(None, (goal.stat, METRIC_LABELS[goal.metric], goal.op, f"{goal.value:g}", goal.unit)))
+
+
+def _duration(seconds: int) -> str:
+    """``28d``, in the largest unit of which it is a whole number."""
+    return next(f"{seconds // size}{unit}" for unit, size in DURATIONS_S.items() if seconds % size == 0)
 
 
 def _labels(goal: Objective) -> dict[str, str]:
@@ -258,6 +265,8 @@ def _annotations(goal: Objective) -> dict[str, str]:
         fields["window"] = goal.window if isinstance(goal.window, str) else json.dumps(body["window"])
     if goal.stat and goal.metric not in LATENCIES:
         fields["stat"] = goal.stat
+    if goal.over_s and _duration(goal.over_s) == PERIOD:
+        fields["over"] = PERIOD
     if goal.soft:
         fields["soft"] = "true"
     return {f"{OWN}{name}": value for name, value in fields.items() if value}

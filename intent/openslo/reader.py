@@ -26,6 +26,7 @@ from intent.openslo.export import (
     API_VERSION,
     BUCKET,
     COUNT,
+    DURATIONS_S,
     ENGINES,
     KIND,
     OPS,
@@ -45,6 +46,7 @@ from intent.openslo.export import (
     tight,
     values_of,
 )
+from intent.times.pieces import LONGEST_S
 
 _LARGEST = 1e15
 
@@ -128,7 +130,7 @@ def listed(names: Iterable[object]) -> str:
 
 _DURATION = re.compile(r"\d+(?:\.\d+)?(?:m|h|d|w|M|Q|Y)")
 _STATS: Mapping[float, Stat] = {share: stat for stat, share in PERCENTILES.items()}
-_ANNOTATIONS = ("metric", "window", "tenant", "model", "stat", "soft")
+_ANNOTATIONS = ("metric", "window", "tenant", "model", "stat", "soft", "over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,9 @@ def _goal(document: Any, path: str) -> tuple[Objective, _Lost]:
         model=bound.model,
     )
     notes = _own(metadata.get("annotations") or {}, f"{path}/metadata/annotations")
+    duration = notes.get("over", spec["timeWindow"][0]["duration"])
+    if "over" in notes or duration != PERIOD:
+        goal = replace(goal, over_s=_over_s(duration))
     return _annotated(goal, notes, f"{path}/metadata/annotations"), lost
 
 
@@ -322,9 +327,15 @@ def _period(window: Any, path: str) -> _Lost:
     duration = text_of(window["duration"], f"{path}/duration")
     if not _DURATION.fullmatch(duration):
         raise OpenSloError(f"{path}/duration", f"must be a duration as {PERIOD!r}, not {shown(duration)}")
-    return (
-        [] if duration == PERIOD and "calendar" not in window else [(Loss(path, "period_read"), {"window": duration})]
-    )
+    said = duration == PERIOD or _over_s(duration) is not None
+    return [] if said and "calendar" not in window else [(Loss(path, "period_read"), {"window": duration})]
+
+
+def _over_s(duration: str) -> int | None:
+    """Seconds of a duration that is a whole number of minutes up to a year; None for months and the like."""
+    size = (DURATIONS_S | {"w": 604_800}).get(duration[-1])
+    seconds = float(duration[:-1]) * size if size else 0.0
+    return int(seconds) if seconds % 60 == 0 and 60 <= seconds <= LONGEST_S else None
 
 
 # -- what stands in annotations -------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from intent.models import (
     Window,
 )
 from intent.times import spoken
+from intent.times.periods import spoken_period
 
 OPS = {
     "<=": "op.at_most",
@@ -190,7 +191,8 @@ def _objective(goal: Objective, clause: _Clause) -> str:
     if goal.value is None:
         return words.say("clause.optimum", **facts)
     amount = clause.mark(words.amount(goal.value, goal.unit, goal.evidence), "value", "unit")
-    return words.say("clause.bound", amount=amount, **facts)
+    over = words.say("over", period=spoken_period(goal.over_s, words.language)) if goal.over_s else ""
+    return words.say("clause.bound", amount=amount, over=over, **facts)
 
 
 def _relative(goal: Relative, clause: _Clause) -> str:

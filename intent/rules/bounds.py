@@ -168,7 +168,8 @@ def _objective(draft: Draft, reading: BoundReading, metric: str, bound: dict[str
     stat = stat_of(draft, reading, metric)
     if common is None or stat is False:
         return None
-    return Objective(metric=metric, stat=stat, soft=reading.soft, **common, **bound)  # type: ignore[arg-type] # closed tables
+    over_s = reading.over.value if reading.over and "value" in bound else None
+    return Objective(metric=metric, stat=stat, soft=reading.soft, over_s=over_s, **common, **bound)  # type: ignore[arg-type] # closed tables
 
 
 def scoped(draft: Draft, reading: BoundReading) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from intent.rules.tokens import TextToken
 
 HEADS = frozenset({Kind.METRIC, Kind.SETTING, Kind.COUNTED})
 AMOUNTS = frozenset({Kind.QUANTITY, Kind.RANGE})
-SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
+SCOPES = (Kind.WINDOW, Kind.TENANT, Kind.MODEL, Kind.OVER)
 _SILENT = frozenset({Kind.FILLER, Kind.ORDER, Kind.TURNED})
 _HARMLESS = frozenset({Kind.AUDIENCE, Kind.ONLY, Kind.LIST, Kind.SOFT, Kind.MAY, Kind.TO, Kind.SAME})
 _CASUAL = _HARMLESS | {Kind.ALLOW, Kind.NOW}

@@ -42,13 +42,15 @@ class Option:
 
 
 _KEEPING = frozenset(
-    {Kind.NEGATION, Kind.WINDOW, Kind.BAD_TIME, Kind.LIMITING, Kind.QUANTITY, Kind.RANGE, Kind.ONLY, Kind.EXCEPT}
+    {Kind.NEGATION, Kind.WINDOW, Kind.BAD_TIME, Kind.OVER, Kind.LIMITING, Kind.QUANTITY, Kind.RANGE, Kind.ONLY, Kind.EXCEPT}
 )  # fmt: skip
 """Without these a text asks for more than it says."""
 _WHOLE_CLAUSE = frozenset(
     {"precision_unclear", "placement_unclear", "reconfig_unclear", "exception_unclear", "change_unclear"}
 )
 """Codes of questions that leave the whole clause open."""
+_HARMLESS = frozenset({"words_not_understood", "direction_unusual"})
+"""Codes of questions whose first option is no riskier than the text."""
 _EITHER = frozenset({"or", "或", "或者", "还是"})
 _HELD = re.compile(
     r"\b(?:not|no|never|none|nobody|without|don't|dont|can't|only|unless|until|till|except|before|after)\b|n't\b|不|别|没|勿|禁|只|除|直到|之前|之后"
@@ -153,17 +155,16 @@ class Draft:
     def ask(self, code: str, token: TextToken | None, words: str, options: "Sequence[Option | str]") -> None:
         """Note what is unclear, and the question that settles it; the first option is the default.
 
-        Where a negation, a time or a limit stands in what is open, the default is to leave everything as it is.
+        That is to leave everything as it is, but where words without a negation, a time or a limit can be left out, and
+        where a bound lies on the side that nobody needs.
         """
         quoted = (self.said(token) or None) if token else None
         nothing = Option(self.say("nothing"))
         example = Option(_EXAMPLE[self.language])
         given = [option if isinstance(option, Option) else Option(option) for option in options if option]
         open_words = self.said(self.here) if code in _WHOLE_CLAUSE and self.here else quoted or ""
-        if _HELD.search(open_words.lower()) and nothing in given:
+        if code not in _HARMLESS or _HELD.search(open_words.lower()):
             given = [nothing, *(option for option in given if option != nothing)]
-        elif _HELD.search(open_words.lower()):
-            given = [nothing, *given]
         distinct = list({option.text: option for option in given}.values())
         offered = (
             distinct

@@ -34,6 +34,8 @@ class Kind(StrEnum):
     RANGE = auto()
     BETWEEN = auto()
     WINDOW = auto()
+    OVER = auto()
+    """Over how long something is measured; its value is in seconds."""
     BAD_TIME = auto()
     """A time that cannot be; its value is the problem's code."""
     TENANT = auto()

@@ -254,11 +254,11 @@ _BOUNDING = frozenset(
 _NAMES = frozenset({Kind.TENANT, Kind.MODEL, Kind.SELECTOR})
 _MEANT = frozenset(
     {Kind.QUANTITY, Kind.RANGE, Kind.METRIC, Kind.STAT, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WINDOW, Kind.BAD_TIME,
-     Kind.PRECISION, Kind.SETTING, Kind.FACTOR, Kind.COMPARISON}
+     Kind.PRECISION, Kind.SETTING, Kind.FACTOR, Kind.COMPARISON, Kind.OVER}
 )  # fmt: skip
 
 
-_HELD_BY_SLOTS = frozenset({Kind.QUANTITY, Kind.RANGE, Kind.TENANT, Kind.MODEL, Kind.WINDOW, Kind.BAD_TIME})
+_HELD_BY_SLOTS = frozenset({Kind.QUANTITY, Kind.RANGE, Kind.TENANT, Kind.MODEL, Kind.WINDOW, Kind.BAD_TIME, Kind.OVER})
 """What counts even inside the evidence of a goal, if none of its slots has it."""
 
 
@@ -269,6 +269,8 @@ def _is_said(token: TextToken, goals: Sequence[Goal]) -> bool:
         return any(getattr(goal, "value", None) == token.value.value for goal in goals)
     if token.kind is Kind.RANGE:
         return False
+    if token.kind is Kind.OVER:
+        return any(getattr(goal, "over_s", None) == token.value for goal in goals)
     if token.kind is Kind.WINDOW:
         return any(goal.window == token.value for goal in goals)
     if token.kind is Kind.METRIC:

@@ -38,7 +38,7 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
         return []
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
-    windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in SCOPES)
+    windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in (Kind.WINDOW, Kind.TENANT, Kind.MODEL))
     for token, (window, tenant, model) in product(formats, product(windows, tenants, models)):
         when = scopes.window(draft, window)
         who = scopes.tenant(draft, tenant)

@@ -85,6 +85,7 @@ _KEPT = frozenset(
      Kind.METRIC, Kind.QUALITY, Kind.STAT, Kind.NOW, Kind.CHANGE, Kind.RESPECTIVELY}
 )  # fmt: skip
 """Kinds that may change the goal they stand beside, and that no word of it took up."""
+_WHEN = (Kind.WINDOW, Kind.BAD_TIME)
 _NAMED = re.compile(r"(?i)(?:\b(?:tenant|customer|user|model)s?|租户|客户|用户|模型)\s*[\"'“‘「]$")
 """Before a quoted name."""
 
@@ -182,7 +183,10 @@ class _Reader:
             ]
             if is_priority(clause):
                 used += [token for token in clause.scope.get(Kind.TENANT, ()) if token.value is not None]
-            used += [token for kind in SCOPES for token in clause.covered_by(kind)]
+            measures = any(getattr(goal, "over_s", None) for goal in draft.goals[before.goals :])
+            held = SCOPES if measures else (Kind.WINDOW, Kind.TENANT, Kind.MODEL)
+            used = [token for token in used if token.kind is not Kind.OVER]
+            used += [token for kind in held for token in clause.covered_by(kind)]
             self.used += used
             self.claims += _claims(draft.goals[before.goals :], draft.places[before.goals :], used)
             self.open_words += [] if found else used
@@ -497,7 +501,7 @@ def _claims(
 def _is_about_all(clause: Clause, text: str) -> bool:
     """``don't touch anything``, ``freeze until 6pm``: a ban on reconfiguration."""
     words = text[clause.start : max(token.end for token in (*clause.tokens, *clause.plain))].lower()
-    alone = not clause.plain and clause.is_only(Kind.FREEZE, Kind.WINDOW) and clause.has(Kind.WINDOW)
+    alone = not clause.plain and clause.is_only(Kind.FREEZE, *_WHEN) and clause.has(*_WHEN)
     return all(pattern(name).search(words) for name in ("freezing", "everything")) or alone
 
 

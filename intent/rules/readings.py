@@ -43,6 +43,8 @@ class BoundReading:
     window: TextToken | None = None
     tenant: TextToken | None = None
     model: TextToken | None = None
+    over: TextToken | None = None
+    """The period over which it is measured."""
     inherited: frozenset[Kind] = frozenset()
     """Slots that the clause itself does not say."""
     soft: bool = False
@@ -332,12 +334,12 @@ def _spread(readings: Sequence[BoundReading], clause: Clause, previous: Sequence
     last = previous[-1] if previous else BoundReading(0, 0)
     slots = [
         clause.covered_by(kind) or (inherited,)
-        for kind, inherited in zip(SCOPES, (last.window, last.tenant, last.model), strict=True)
+        for kind, inherited in zip(SCOPES, (last.window, last.tenant, last.model, last.over), strict=True)
     ]
     taken = frozenset(kind for kind in SCOPES if not clause.of(kind))
     result: list[BoundReading] = []
-    for reading, (window, tenant, model) in product(readings, product(*slots)):
-        result += _ranged(replace(reading, window=window, tenant=tenant, model=model, inherited=taken))
+    for reading, (window, tenant, model, over) in product(readings, product(*slots)):
+        result += _ranged(replace(reading, window=window, tenant=tenant, model=model, over=over, inherited=taken))
     return result
 
 

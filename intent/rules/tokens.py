@@ -6,7 +6,7 @@ Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phra
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, product
@@ -21,6 +21,7 @@ from intent.rules.quantities import parse_number
 from intent.rules.spelling import corrected, doubtful, heard, parted
 from intent.tables import table
 from intent.times import TimeMatch, find
+from intent.times.periods import Period, find_periods
 from intent.times.spans import REST, find_rest
 
 _NAMES = table("intent.rules", "names")
@@ -30,7 +31,9 @@ _NODE = re.compile(r"\b(?:node|host)\s+\w\b")
 _NO_WINDOW = re.compile(_NAMES["no window"])
 _LETTER = 2
 """Characters of a node's name that is too short to stand by itself: ``a`` is an article."""
+_BAN = re.compile(_NAMES["ban"])
 _REFERENCE = "reference"
+_MEASURED = "measured over"
 _MENTION = re.compile(_NAMES["mention"])
 _SLASHED = re.compile(r"(?<![\d/.])\d{1,2}/\d{1,2}(?=\s*(?:当天|那天|当日|号))")
 Names = Mapping[tuple[str, ...], tuple[Kind, Any]]
@@ -77,9 +80,12 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     names = _names(_Key(catalogue))
     tokens: list[TextToken] = []
     after = 0
+    periods = list(find_periods(folded.text))
+    lasting = {start: seconds for start, _, seconds in periods}
     for match in sorted(
         [
-            *find(_masked(folded.text), catalogue),
+            *_measured(periods),
+            *find(_masked(folded.text, periods), catalogue),
             *_references(folded.text, names.phrases),
             *_dates(folded.text),
             *_rests(folded.text),
@@ -90,7 +96,8 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
             continue
         tokens += _said(_words(text, folded, after, match.start, names), names)
         after = match.end - _daily(folded.text, match)
-        tokens.append(TextToken(*_meaning(match, folded.text), *folded.span(match.start, after)))
+        meaning = (Kind.OVER, lasting[match.start]) if match.problem == _MEASURED else _meaning(match, folded.text)
+        tokens.append(TextToken(*meaning, *folded.span(match.start, after)))
     return tokens + _said(_words(text, folded, after, len(folded.text), names), names)
 
 
@@ -103,9 +110,15 @@ def _daily(text: str, match: TimeMatch) -> int:
     return 2 if whole_days and words.endswith(("每天", "每日")) and len(words) > 2 else 0
 
 
-def _masked(text: str) -> str:
-    """The text without what only looks like a time: ``node a every day``, ``no worse than today``."""
+def _masked(text: str, periods: Iterable[Period]) -> str:
+    """The text without what only looks like a time: ``node a every day``, ``no worse than today``, ``over a week``."""
+    for start, end, _ in periods:
+        text = text[:start] + "#" * (end - start) + text[end:]
     return _NO_WINDOW.sub(_blank, _NODE.sub(_blank, text))
+
+
+def _measured(periods: Iterable[Period]) -> list[TimeMatch]:
+    return [TimeMatch(start, end, None, _MEASURED) for start, end, _ in periods]
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -131,7 +144,8 @@ def _rests(text: str) -> list[TimeMatch]:
 
 
 def _meaning(match: TimeMatch, text: str) -> tuple[Kind, Any]:
-    if match.problem is None:
+    once = match.problem == "ambiguous_time" and match.window and _BAN.search(text)
+    if match.problem is None or once:
         return Kind.WINDOW, match.window
     kinds = {
         _REFERENCE: Kind.FILLER,

@@ -188,8 +188,16 @@ def on_day_of_month(day: int) -> Day:
 
 
 def several_days(_: date) -> str:
-    """More days than one, each with its own hours: "this weekend"."""
+    """More days than one, which could be several: "next weekend"."""
     return "ambiguous_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Days that follow each other: "this weekend", "20-27 December"."""
+
+    first: Day
+    last: Day
 
 
 def unclear_day(_: date) -> str:

@@ -17,9 +17,11 @@ from intent.times.clock import (
     WEEKENDS,
     Clock,
     Day,
+    Days,
     coming,
     days_between,
     in_days,
+    in_week,
     next_named,
     resolve,
     several_days,
@@ -195,12 +197,17 @@ class TimeReader:
         if taken_away or excepted:
             pieces.but_days = days
             return place + excepted
-        if leads.words == ("over", "the"):  # the coming one, of two days
+        if leads.words == ("over", "the") and days == WEEKENDS:
+            pieces.day = in_week(0, 5)
+            pieces.last_day = in_week(0, 6)
+            pieces.whole_days = True
+            return place
+        if leads.words == ("over", "the"):
             pieces.code = "ambiguous_time"
         pieces.days = days
         pieces.recurs = leads.say("every") or len(days) > 1 or self._said(place - 1).endswith("days")
         pieces.day_edge = leads.edge if len(days) == 1 else None
-        return self._to_another_day(place, pieces)
+        return self._to_another_day(place, leads, pieces)
 
     def _day_list(self, place: int) -> tuple[tuple[int, ...], int] | None:
         found = self._day_range(place)
@@ -241,24 +248,36 @@ class TimeReader:
         found = self._date(leads)
         if found is None:
             return None
-        pieces.day, part, place = found
+        day, part, place = found
+        pieces.day = day.first if isinstance(day, Days) else day
+        pieces.last_day = day.last if isinstance(day, Days) else pieces.last_day
+        pieces.whole_days = isinstance(day, Days)
         pieces.part = part or pieces.part
-        if pieces.day is several_days:
-            pieces.code = "ambiguous_time"
         pieces.day_edge = pieces.day_edge or leads.edge
-        return self._to_another_day(place, pieces)
+        return self._to_another_day(place, leads, pieces)
 
-    def _to_another_day(self, place: int, pieces: WindowParts) -> int:
-        """ "From tomorrow to Friday" is more than one window, unless hours are said of both ends."""
-        last = self._date(_Leads(place + 1, ()))
-        after = last[2] if last is not None else place + 2
-        is_day = last is not None or self._at(place + 1).mark is TimeRole.DAYS
-        if self._at(place).mark is not TimeRole.TO or self._at(place).value == "and" or not is_day:
+    def _to_another_day(self, place: int, leads: _Leads, pieces: WindowParts) -> int:
+        """ "From tomorrow to Friday", "between 20 and 27 December"."""
+        to = self._at(place)
+        if to.mark is not TimeRole.TO or (to.value == "and" and not leads.say("between")):
             return place
-        pieces.code = "ambiguous_time"
-        return after
+        weekday = self._at(place + 1)
+        if weekday.mark is TimeRole.DAYS and len(weekday.value) == 1 and pieces.day is not None:
+            pieces.last_weekday = weekday.value[0]
+            pieces.whole_days = True
+            return place + 2
+        last = self._date(_Leads(place + 1, ()))
+        if weekday.mark is TimeRole.DAYS or (last is not None and isinstance(last[0], Days)):
+            pieces.code = "ambiguous_time"
+            return place + 2
+        if last is None:
+            return place
+        pieces.last_day = last[0]
+        pieces.whole_days = True
+        pieces.code = "ambiguous_time" if pieces.day is None else pieces.code
+        return last[2]
 
-    def _date(self, leads: _Leads) -> tuple[Day, str | None, int] | None:
+    def _date(self, leads: _Leads) -> tuple[Day | Days, str | None, int] | None:
         place = leads.place
         atom = self._at(place)
         if atom.mark is TimeRole.DATE:
@@ -268,11 +287,16 @@ class TimeReader:
             return self._this(place)
         return None
 
-    def _this(self, place: int) -> tuple[Day, str | None, int] | None:
+    def _this(self, place: int) -> tuple[Day | Days, str | None, int] | None:
         which = self._said(place)
         what = self._at(place + 1)
         if what.mark is TimeRole.DAYS and len(what.value) == 1:
             return (next_named if which == "next" else coming)(what.value[0]), None, place + 2
+        if what.mark is TimeRole.DAYS and what.value == WEEKENDS and which != "next":
+            return Days(in_week(0, 5), in_week(0, 6)), None, place + 2
+        if what.mark is TimeRole.SPAN and what.value == "week" and which in {"this", "next"}:
+            weeks = int(which == "next")
+            return Days(in_week(weeks, 0), in_week(weeks, 6)), None, place + 2
         if what.mark is TimeRole.DAYS or (what.mark is TimeRole.SPAN and which in {"this", "next"}):
             return several_days, None, place + 2
         if what.mark is TimeRole.PART and which == "this":

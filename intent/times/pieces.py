@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from math import isfinite
 from zoneinfo import ZoneInfo
 
-from intent.models import DAYS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
+from intent.models import DAYS, Catalogue, DatedWindow, DatesWindow, FromNowWindow, RecurringWindow, Window
 from intent.tables import table
 from intent.times import clock as zones
 from intent.times.clock import EVERY_DAY, HALVES, PARTS, Clock, Day, coming, in_days, span, spelled
@@ -23,7 +23,8 @@ _UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in names}
 _NUMBERS: dict[str, float] = _TABLE["lengths"]
 _HAN = {character: value for value, character in enumerate("零一二三四五六七八九十")} | {"两": 2, "半": 0.5}
 
-_ENGLISH_NUMBER = "|".join(sorted((word for word in _NUMBERS if word), key=len, reverse=True)).replace(" ", r"\s")
+ENGLISH_NUMBER = "|".join(sorted((word for word in _NUMBERS if word), key=len, reverse=True)).replace(" ", r"\s")
+"""A pattern of the lengths that words say."""
 _ENGLISH_UNIT = "|".join(sorted((name for name in _UNIT_OF if name.isascii()), key=len, reverse=True))
 _HAN_UNIT = "|".join(sorted((name for name in _UNIT_OF if not name.isascii()), key=len, reverse=True))
 
@@ -33,7 +34,7 @@ _STOPS_FOR = re.compile(
 )
 _STRETCHES: str = _TABLE["stretches"]
 _PATTERN = re.compile(
-    _STRETCHES.replace("<number>", _ENGLISH_NUMBER).replace("<unit>", _ENGLISH_UNIT)
+    _STRETCHES.replace("<number>", ENGLISH_NUMBER).replace("<unit>", _ENGLISH_UNIT)
     .replace("<han unit>", _HAN_UNIT),
     re.VERBOSE | re.ASCII,
 )  # fmt: skip
@@ -66,7 +67,7 @@ def _means_a_length(match: re.Match[str]) -> bool:
 
 def _seconds(match: re.Match[str], kind: str) -> float | None:
     unit = _UNIT_OF[match[f"{kind}_unit"]]
-    number = _number(match[f"{kind}_n"] or "")
+    number = number_of(match[f"{kind}_n"] or "")
     halves = [match[f"{kind}_half"], match[f"{kind}_mid"] if kind in {"for", "han"} else None]
     if kind == "han" and not match["han_n"] and match["han_mid"]:
         number = 0.5
@@ -79,7 +80,8 @@ def _seconds(match: re.Match[str], kind: str) -> float | None:
     return float(f"{(number + 0.5 * any(halves)) * _UNITS_S[unit]:.15g}")
 
 
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
+    """How many a length in digits, English or Chinese says; None if it says none."""
     if text in _NUMBERS:
         return _NUMBERS[text]
     if text[:1].isdecimal():
@@ -120,7 +122,9 @@ class WindowParts:
     daily: str | None = None
     day: Day | None = None
     last_day: Day | None = None
-    """The day on which the hours end, if it was said."""
+    """The last day, or that on which the hours end, if it was said."""
+    whole_days: bool = False
+    """Several days were said without hours between them."""
     last_weekday: int | None = None
     """The same of a day that recurs."""
     day_edge: str | None = None
@@ -161,18 +165,19 @@ def window_of(parts: WindowParts, catalogue: Catalogue) -> Result:
     zone = catalogue.tz if parts.zone is None else zones.resolve(parts.zone, catalogue.tz)
     if zone in {zones.UNKNOWN, zones.AMBIGUOUS}:
         return None, zone
-    if parts.code is not None:
-        return None, parts.code
+    if parts.code is not None or (parts.whole_days and parts.has_hours):  # hours of each day, or of the first and last
+        return None, parts.code or AMBIGUOUS
     now = catalogue.now.astimezone(ZoneInfo(zone))
     if parts.is_until and parts.day is None:
         parts = replace(parts, day=_day_of_until(parts, now))
-    if parts.day_edge is not None and (parts.start is None or parts.day_edge != "until") and parts.end is None:
+    is_open = parts.end is None and not parts.whole_days
+    if is_open and parts.day_edge is not None and (parts.start is None or parts.day_edge != "until"):
         return None, AMBIGUOUS  # from, before or by a day: no end, or two
     hours = _hours(parts)
     if isinstance(hours, str):
         return None, hours
     if parts.day is None:
-        return _recurring(parts, hours, zone)
+        return _recurring(parts, hours, now)
     return _dated(parts, parts.day, hours, now)
 
 
@@ -232,14 +237,14 @@ def _single(parts: WindowParts, clock: Clock) -> Hours | str:
 # -- windows ------------------------------------------------------------------------------------------
 
 
-def _recurring(parts: WindowParts, hours: Hours, zone: str) -> Result:
+def _recurring(parts: WindowParts, hours: Hours, now: datetime) -> Result:
     days = {day for day in parts.days or EVERY_DAY if day not in parts.but_days}
     if not days:
         return None, "zero_length"
     if parts.last_weekday is not None and (min(days) + (hours[1] <= hours[0])) % 7 != parts.last_weekday:
-        return None, "ambiguous_time"
+        return _dated(parts, coming(min(days)), hours, now)[0], AMBIGUOUS  # each week, or the next one
     names = tuple(DAYS[day] for day in sorted(days))
-    return RecurringWindow(names, spelled(hours[0]), spelled(hours[1]), zone), None
+    return RecurringWindow(names, spelled(hours[0]), spelled(hours[1]), _zone_of(now)), None
 
 
 def _dated(parts: WindowParts, meant: Day, hours: Hours, now: datetime) -> Result:
@@ -256,10 +261,25 @@ def _dated(parts: WindowParts, meant: Day, hours: Hours, now: datetime) -> Resul
     first, last = hours
     if parts.part == "tonight" and parts.start is not None and first < _NIGHT_ENDS <= minute_of(now):
         day += timedelta(days=1)
-    if parts.last_day is not None and parts.last_day(now.date()) != day + timedelta(days=last <= first):
-        return None, "ambiguous_time"
     window = DatedWindow(day.isoformat(), spelled(first), spelled(last), _zone_of(now))
-    return window, "past_date" if clock_moment(day, last_minute(first, last), now.tzinfo) <= now else None
+    ends = clock_moment(day, last_minute(first, last), now.tzinfo)
+    if end := _last_day(parts, day, now.date()):
+        if isinstance(end, str):
+            return None, end
+        if end != day + timedelta(days=last <= first):
+            window = DatesWindow(day.isoformat(), spelled(first), spelled(last), _zone_of(now), end.isoformat())
+            ends = clock_moment(end, last, now.tzinfo)
+    return window, "past_date" if ends <= now else None
+
+
+def _last_day(parts: WindowParts, first: date, today: date) -> date | str | None:
+    """On which day it ends, or the code of a problem; None where that was not said."""
+    if parts.last_weekday is not None:
+        return first + timedelta(days=(parts.last_weekday - first.weekday()) % 7)
+    end = parts.last_day(today) if parts.last_day is not None else None
+    if isinstance(end, str) or end is None:
+        return end
+    return end if timedelta() <= end - first <= timedelta(seconds=LONGEST_S) else AMBIGUOUS
 
 
 def _until(day: date, last: int, now: datetime) -> Result:

@@ -7,9 +7,10 @@ a guess. The conventions are in docs/intents.md.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 
 from intent.messages import Language
-from intent.models import DAYS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow, Window
+from intent.models import DAYS, Catalogue, DatedWindow, DatesWindow, FromNowWindow, RecurringWindow, Window
 from intent.times.grammar import TimeReader
 from intent.times.pieces import Duration, find_durations, window_of
 from intent.times.scanner import may_speak_of_time
@@ -38,7 +39,8 @@ _COUNT_AT_NIGHT = re.compile(r"(?!.*[周期拜])[一-鿿]{2,4}\s?[\d.零一二�
 class TimeMatch:
     """A window with its half-open place in the folded text.
 
-    With a problem the window is None, unless it can be told all the same: that of a date that is over.
+    With a problem the window is None, unless it can be told all the same: that of a date that is over, and the next one of
+    what may come again (from Friday 18:00 to Monday 9:00).
     """
 
     start: int
@@ -87,37 +89,71 @@ def _mentions(text: str, catalogue: Catalogue) -> Iterator[tuple[int, int]]:
 
 # -- the way back -------------------------------------------------------------------------------------
 
-_UNITS_S = (("d", "天", 86400), ("h", "小时", 3600), ("min", "分钟", 60), ("s", "秒", 1))
+_UNITS_S = (("day", "天", 86400), ("hour", "小时", 3600), ("minute", "分钟", 60), ("second", "秒", 1))
+_MARKS = {"en": (" to ", " (", ")"), "zh": (" 到 ", "（", "）")}
+"""Between two times, and around a zone."""
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+_GROUPS = {
+    "en": {DAYS: "every day", DAYS[:5]: "on weekdays", DAYS[5:]: "on weekends"},
+    "zh": {DAYS: "每天", DAYS[:5]: "工作日", DAYS[5:]: "周末"},
+}
 
 
 def spoken(window: Window, language: Language) -> str:
     """The canonical phrase of a window, which ``find`` reads as exactly this window; a name stays a name."""
     match window:
-        case RecurringWindow():
-            return _spoken_days(window, language) + _spoken_hours(window, language)
-        case DatedWindow():
-            return (f"on {window.date} " if language == "en" else f"{window.date} ") + _spoken_hours(window, language)
+        case str():
+            return window.replace("_", " ")
         case FromNowWindow():
             return _spoken_duration(window.duration_s, language)
+        case DatesWindow():
+            return _spoken_dates(window, language)
+        case RecurringWindow():
+            days = _GROUPS[language].get(window.days) or _spoken_days(window, language)
         case _:
-            return window.replace("_", " ")
+            days = ("on " if language == "en" else "") + _spoken_date(window.date, language)
+    _, opened, closed = _MARKS[language]
+    return f"{days}{_spoken_hours(window, language)}{opened}{window.tz}{closed}"
+
+
+def _spoken_dates(window: DatesWindow, language: Language) -> str:
+    first, last = (_spoken_date(day, language) for day in (window.date, window.last))
+    to, opened, closed = _MARKS[language]
+    lead = "from " if language == "en" else ""
+    zone = f"{opened}{window.tz}{closed}"
+    if (window.start, window.end) == ("00:00", "24:00"):
+        return f"{lead}{first}{to}{last}{zone}"
+    return f"{lead}{first} {window.start}{to}{last} {window.end}{zone}"
+
+
+def _spoken_date(day: str, language: Language) -> str:
+    """``24 Dec 2026``, ``2026年12月24日``; as it stands where it is no date, which another rule finds."""
+    try:
+        there = date.fromisoformat(day)
+    except ValueError:
+        return day
+    if language == "en":
+        return f"{there.day} {_MONTHS[there.month - 1]} {there.year}"
+    return f"{there.year}年{there.month}月{there.day}日"
 
 
 def _spoken_days(window: RecurringWindow, language: Language) -> str:
-    if len(window.days) == len(DAYS):
-        return "every day " if language == "en" else "每天 "
     if language == "en":
-        return f"every {', '.join(window.days)} "
-    return "每" + "、".join(f"周{'一二三四五六日'[DAYS.index(day)]}" for day in window.days) + " "
+        return f"every {', '.join(day.capitalize() for day in window.days)}"
+    return "每" + "、".join(f"周{'一二三四五六日'[DAYS.index(day)]}" for day in window.days)
 
 
 def _spoken_hours(window: RecurringWindow | DatedWindow, language: Language) -> str:
-    to, opened, closed = (" to ", " (", ")") if language == "en" else (" 到 ", "（", "）")
-    return f"{window.start}{to}{window.end}{opened}{window.tz}{closed}"
+    """The hours, if they are not all of the day."""
+    return (
+        "" if (window.start, window.end) == ("00:00", "24:00") else f" {window.start}{_MARKS[language][0]}{window.end}"
+    )
 
 
 def _spoken_duration(seconds: float, language: Language) -> str:
     english, chinese, size = next(unit for unit in _UNITS_S if seconds % unit[2] == 0 or unit[2] == 1)
     number = seconds / size
     amount = str(int(number)) if number == int(number) else repr(number)
-    return f"for the next {amount} {english}" if language == "en" else f"接下来 {amount} {chinese}"
+    if language == "zh":
+        return f"接下来 {amount} {chinese}"
+    return f"for the next {amount} {english}{'' if number == 1 else 's'}"

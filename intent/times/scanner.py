@@ -11,6 +11,8 @@ from intent.times import clock as zones
 from intent.times.clock import (
     HALVES,
     Clock,
+    Day,
+    Days,
     days_between,
     in_days,
     in_week,
@@ -65,15 +67,19 @@ def _meaning(mark: TimeRole, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _day(days: Any) -> Day | Days:
+    """What a row of days means: so many from today, from one weekday of a week to another, or nobody knows."""
+    if isinstance(days, list):
+        first, last = days
+        return Days(in_week(*first), in_week(*last))
+    return several_days if days is None else in_days(days)
+
+
 WORDS: dict[str, tuple[TimeRole, Any]] = {
     word: (TimeRole[mark.upper()], word if value is None else _meaning(TimeRole[mark.upper()], value))
     for mark, value, words in _TABLE["words"]
     for word in words.split()
-} | {
-    word: (TimeRole.DATE, (several_days if days is None else in_days(days), part))
-    for days, part, words in _TABLE["dates"]
-    for word in words.split()
-}
+} | {word: (TimeRole.DATE, (_day(days), part)) for days, part, words in _TABLE["dates"] for word in words.split()}
 """A word to what it does and means, common misspellings too."""
 
 PHRASES: tuple[tuple[str, TimeRole, Any], ...] = tuple(
@@ -290,14 +296,28 @@ def _month_day(text: str) -> Read:
     return TimeRole.DATE, (on_date(month, day, year[0] if year else None), None)
 
 
+def _several(text: str) -> Read:
+    month = next(MONTHS[word] for word in re.findall("[a-z]+", text) if word in MONTHS)
+    first, last, *year = (int(number) for number in re.findall(r"\d+", text))
+    said = year[0] if year else None
+    return TimeRole.DATE, (Days(on_date(month, first, said), on_date(month, last, said)), None)
+
+
+def _chinese_several(text: str) -> Read:
+    month, first, *other, last = (
+        numeral(number) for number in re.findall(rf"{_NUMERAL}(?=[月日号]|\s?[到至~-])", text)
+    )
+    return TimeRole.DATE, (Days(on_date(month, first), on_date(other[0] if other else month, last)), None)
+
+
 def _day_of_month(text: str) -> Read:
     return TimeRole.DATE, (on_day_of_month(int(re.findall(r"\d+", text)[0])), None)
 
 
 _READERS: dict[str, Callable[[str], Read]] = {
     "shortdate": _short_date,
-    "several": lambda _: (TimeRole.DATE, (several_days, None)),
-    "zhseveral": lambda _: (TimeRole.DATE, (several_days, None)),
+    "several": _several,
+    "zhseveral": _chinese_several,
     "monthday": _month_day,
     "dayofmonth": _day_of_month,
     "date": _numeric_date,

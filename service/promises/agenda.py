@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from intent.models import DatedWindow, FromNowWindow, Goal, Priority, RecurringWindow, Window
-from intent.windows import clock_moment, holds, minutes
+from intent.models import DatedWindow, DatesWindow, FromNowWindow, Goal, Priority, RecurringWindow, Window
+from intent.windows import clock_moment, holds, minutes, span
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -91,6 +91,8 @@ def _moments(window: Window, said_at: datetime, begins: datetime, ends: datetime
         case FromNowWindow(duration_s):
             yield said_at
             yield said_at + timedelta(seconds=min(duration_s, (ends - said_at).total_seconds() + 1))
+        case DatesWindow(date=first):
+            yield from span(window, date.fromisoformat(first))
         case _:
             zone = ZoneInfo(window.tz)
             yield from _changes(zone, begins, ends)

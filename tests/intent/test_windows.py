@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.models import DAYS, DatedWindow, RecurringWindow
-from intent.windows import holds, in_force, moment, span
+from intent.models import DAYS, DatedWindow, DatesWindow, RecurringWindow
+from intent.windows import holds, in_force, in_words, moment, span
 from tests.rows import rows
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -42,6 +42,18 @@ def test_a_dated_window_holds_on_its_date():
     window = DatedWindow("2026-01-05", "10:00", "24:00", "UTC")
     assert holds(window, at(23.9))
     assert not holds(window, at(12, day=1))
+
+
+def test_dates_hold_from_the_first_hour_of_the_one_to_the_last_of_the_other():
+    window = DatesWindow("2026-01-05", "18:00", "09:00", "UTC", "2026-01-07")
+    assert [holds(window, at(hour)) for hour in (17.9, 18, 24 + 12, 48 + 8.9, 48 + 9)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert in_words(window) == "from 2026-01-05 18:00 to 2026-01-07 09:00"
 
 
 def test_the_first_declared_window_that_holds_is_in_force():

@@ -20,6 +20,7 @@ from intent.models import (
     Catalogue,
     Config,
     DatedWindow,
+    DatesWindow,
     FromNowWindow,
     Goal,
     Metric,
@@ -89,9 +90,16 @@ def dated(draw: DrawFn) -> DatedWindow:
     return DatedWindow(f"2026-12-{draw(st.integers(1, 28)):02}", *draw(hours), draw(zones))
 
 
+@st.composite
+def dates(draw: DrawFn) -> DatesWindow:
+    """From a date that is to come to a later one."""
+    return DatesWindow(f"2026-12-{draw(st.integers(1, 28)):02}", *draw(hours), draw(zones), "2027-01-03")
+
+
 from_now = st.builds(FromNowWindow, st.integers(1, 14 * 24 * 60).map(lambda minutes: minutes * 60.0))
+periods = st.integers(1, 366 * 24 * 60).map(lambda minutes: minutes * 60)
 named: SearchStrategy[Window] = st.sampled_from(CATALOGUE.windows)
-windows: SearchStrategy[Window] = st.one_of(named, recurring(hours, zones), dated(), from_now)
+windows: SearchStrategy[Window] = st.one_of(named, recurring(hours, zones), dated(), dates(), from_now)
 
 
 @st.composite
@@ -115,7 +123,7 @@ def objectives(draw: DrawFn) -> Objective:
     unit = draw(st.sampled_from(UNITS[metric]))
     value = draw({"ratio": shares, "gpus": st.integers(1, 64).map(float)}.get(unit, numbers))
     op: Op = draw(st.sampled_from(["<=", ">=", "=="])) if metric == "gpu_count" else ">=" if up else "<="
-    return replace(goal, op=op, value=value, unit=unit)
+    return replace(goal, op=op, value=value, unit=unit, over_s=draw(st.none() | periods))
 
 
 @st.composite

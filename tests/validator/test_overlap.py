@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.models import DAYS, DatedWindow, FromNowWindow, RecurringWindow
+from intent.models import DAYS, DatedWindow, DatesWindow, FromNowWindow, RecurringWindow
 from tests.rows import rows
 from tests.tries import tries
 from tests.validator.goals import clocks, recurring
@@ -50,6 +50,8 @@ def dated(date, start="00:00", end="24:00", tz="UTC"):
         (dated("2026-11-20", "22:00", "02:00"), dated("2026-11-21", "01:00", "03:00")),
         (dated("2026-11-21", "07:00", "08:00", "Asia/Shanghai"), dated("2026-11-20", "23:00", "23:30")),
         (dated("2026-11-20"), FromNowWindow(60.0)),
+        (DatesWindow("2026-11-24", "18:00", "09:00", "UTC", "2026-11-30"), dated("2026-11-28")),
+        (DatesWindow("2026-11-24", "18:00", "09:00", "UTC", "2026-11-30"), NIGHT),
         (FromNowWindow(60.0), FromNowWindow(3600.0)),
         ("peak", dated("2026-11-20", "20:00", "22:00")),
     ],

@@ -1,4 +1,4 @@
-from intent.models import Config, DatedWindow, FromNowWindow, RecurringWindow
+from intent.models import Config, DatedWindow, DatesWindow, FromNowWindow, RecurringWindow
 from tests.rows import rows
 from validator.models import MessageWords
 from validator.values import check_windows
@@ -15,6 +15,9 @@ def weekly(tz):
         (DatedWindow("2026-12-01", "09:00", "17:00", "../etc/passwd"), "unknown_zone", "window/tz"),
         (DatedWindow("2026-02-30", "09:00", "17:00", "UTC"), "no_such_date", "window/date"),
         (DatedWindow("2026-11-19", "09:00", "17:00", "UTC"), "window_over", "window"),
+        (DatesWindow("2026-11-10", "09:00", "17:00", "UTC", "2026-11-19"), "window_over", "window"),
+        (DatesWindow("2026-12-10", "09:00", "17:00", "UTC", "2026-12-09"), "no_such_date", "window/date"),
+        (DatesWindow("2026-12-10", "09:00", "17:00", "UTC", "2026-12-32"), "no_such_date", "window/date"),
         (DatedWindow("2026-11-20", "09:00", "10:00", "UTC"), "window_over", "window"),
         (DatedWindow("2026-11-20", "09:00", "17:30", "Asia/Shanghai"), "window_over", "window"),
     ],

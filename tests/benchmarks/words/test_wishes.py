@@ -7,6 +7,7 @@ from intent.models import (
     HIGHER_IS_BETTER,
     LOWER_IS_BETTER,
     DatedWindow,
+    DatesWindow,
     FromNowWindow,
     Goal,
     Intent,
@@ -33,7 +34,7 @@ def test_wishes_are_of_all_kinds_and_the_same_for_a_seed():
         assert list(check(intent, MessageWords("en"))) == []
     goals = [goal for goals in wishes(400) for goal in goals]
     assert {type(goal) for goal in goals} == set(get_args(Goal))
-    assert {RecurringWindow, DatedWindow, FromNowWindow, str} == {type(goal.window) for goal in goals}
+    assert {RecurringWindow, DatedWindow, DatesWindow, FromNowWindow, str} == {type(goal.window) for goal in goals}
     assert {goal.window for goal in goals if isinstance(goal.window, str)} == set(CATALOGUE.windows)
     assert wishes(20, seed=3) == wishes(20, seed=3)
     assert wishes(20, seed=3) != wishes(20, seed=4)

@@ -14,6 +14,7 @@ from intent.models import (
     UNITS,
     Config,
     DatedWindow,
+    DatesWindow,
     FromNowWindow,
     Intent,
     Metric,
@@ -32,6 +33,7 @@ WINDOWS = st.one_of(
     st.sampled_from(("always", "peak", "off_peak", "lunch")),
     st.just(RecurringWindow(("mon", "fri"), "22:00", "06:00", "Asia/Tokyo")),
     st.just(DatedWindow("2026-11-11", "00:00", "24:00", "UTC")),
+    st.just(DatesWindow("2026-12-20", "18:00", "09:00", "UTC", "2027-01-03")),
     st.builds(FromNowWindow, st.floats(1, 1e6)),
 )
 POSITIVE = st.floats(1e-6, 1e6)
@@ -55,6 +57,7 @@ def expressible(draw):
         tenant=draw(st.none() | NAMES),
         model=draw(st.none() | NAMES),
         soft=draw(st.booleans()),
+        over_s=draw(st.none() | st.integers(1, 366 * 24 * 60).map(lambda minutes: minutes * 60)),
     )
 
 

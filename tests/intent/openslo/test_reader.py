@@ -128,7 +128,7 @@ def test_a_threshold_that_is_not_recognised_is_refused(text, objective):
 
 def test_a_budget_and_a_period_that_an_intent_cannot_hold_are_listed():
     document = threshold("avg(avg_over_time(DCGM_FI_DEV_GPU_UTIL[5m]))/100", target=0.999)
-    document["spec"]["timeWindow"][0]["duration"] = "7d"
+    document["spec"]["timeWindow"][0]["duration"] = "1M"
     imported = read([document])
     assert [loss.pointer for loss in imported.left_out] == ["/0/spec/timeWindow/0", "/0/spec/objectives/0"]
     assert len(imported.intent.goals) == 1

@@ -10,6 +10,7 @@ from intent.models import (
     Catalogue,
     Config,
     DatedWindow,
+    DatesWindow,
     FromNowWindow,
     Goal,
     Objective,
@@ -56,6 +57,7 @@ def short(goal: Goal) -> str:
     match goal:
         case Objective(metric=metric, stat=stat, op=op, value=value, unit=unit):
             parts = [metric, stat, op, _number(value), unit, "soft" if goal.soft else None]
+            parts.append(f"over {goal.over_s}s" if goal.over_s else None)
         case Relative(metric=metric, stat=stat, op=op, factor=factor, delta=delta, unit=unit):
             parts = [metric, stat, op, _number(factor, "x"), _number(delta, "+"), unit]
         case TenantException(metric=metric, limit=limit, unit=unit, factor=factor):
@@ -83,5 +85,7 @@ def _window(window: Window) -> str | None:
         return None if window == "always" else window
     if isinstance(window, FromNowWindow):
         return f"{window.duration_s:g}s"
+    if isinstance(window, DatesWindow):
+        return f"{window.date} {window.start}-{window.last} {window.end} {window.tz}"
     days = window.date if isinstance(window, DatedWindow) else ",".join(window.days)
     return f"{days} {window.start}-{window.end} {window.tz}"

@@ -53,9 +53,9 @@ def test_words_are_quoted_as_they_were_said(draft):
     ("options", "offered"),
     [
         ((), (NOTHING, EXAMPLE)),
-        (("a",), ("a", NOTHING)),
-        (("a", "a", "b", ""), ("a", "b")),
-        (tuple("abcde"), tuple("abcd")),
+        (("a",), (NOTHING, "a")),
+        (("a", "a", "b", ""), (NOTHING, "a", "b")),
+        (tuple("abcde"), (NOTHING, *"abc")),
         ((NOTHING,), (NOTHING, EXAMPLE)),
     ],
 )

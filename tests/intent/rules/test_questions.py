@@ -80,7 +80,7 @@ def test_an_unknown_metric_names_the_known_ones(text, catalogue):
 def test_a_metric_without_its_bound_offers_bounds_that_are_understood(metric, language, catalogue):
     text = Words(language).metric(metric)
     (question,) = translate(text, catalogue).questions
-    for answer in question.texts:
+    for answer in set(question.texts) - {question.default}:
         found = translate(answer, catalogue)
         assert not found.questions, answer
         assert [goal.metric for goal in found.goals] == [metric]

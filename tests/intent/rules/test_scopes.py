@@ -36,8 +36,10 @@ def test_a_window_that_the_deployment_does_not_define_is_asked_about(draft):
     assert window(draft, OVERNIGHT) is None
     assert draft.findings[0].code == "unknown_window"
     assert "peak, month_end" in draft.findings[0].message
-    assert draft.questions[0].options == ("at all times", "at peak", "in window month_end")
+    nothing = draft.say("nothing")
+    assert draft.questions[0].options == (nothing, "at all times", "at peak", "in window month_end")
     assert draft.questions[0].texts == (
+        nothing,
         "TTFT < 2s at all times for frei",
         "TTFT < 2s at peak for frei",
         "TTFT < 2s in window month_end for frei",
@@ -47,8 +49,8 @@ def test_a_window_that_the_deployment_does_not_define_is_asked_about(draft):
 def test_a_deployment_without_windows_still_has_always(draft):
     draft.catalogue = replace(draft.catalogue, windows=())
     assert window(draft, OVERNIGHT) is None
-    assert draft.questions[0].default == draft.questions[0].options[0] == "at all times"
-    assert draft.questions[0].stands_for(0) == "TTFT < 2s at all times for frei"
+    assert draft.questions[0].options[1] == "at all times"
+    assert draft.questions[0].stands_for(1) == "TTFT < 2s at all times for frei"
 
 
 @rows(("value", "name"), [("acme", "acme"), (EVERYONE, None)])
@@ -58,13 +60,13 @@ def test_a_tenant_is_known_by_name_and_everyone_is_none(draft, value, name):
     assert not draft.questions
 
 
-def test_a_tenant_that_nobody_is_called_is_asked_about_and_the_nearest_is_the_default(draft):
+def test_a_tenant_that_nobody_is_called_is_asked_about_and_the_nearest_is_offered_first(draft):
     assert tenant(draft, FREI) is False
     assert draft.findings[0].code == "unknown_tenant"
     assert "acme, free, paid" in draft.findings[0].message
-    assert draft.questions[0].default == draft.questions[0].options[0] == "free"
-    assert draft.questions[0].stands_for(0) == "TTFT < 2s overnight for free"
-    assert draft.questions[0].options[-1] == draft.questions[0].texts[-1] == draft.say("nothing")
+    assert draft.questions[0].options[1] == "free"
+    assert draft.questions[0].stands_for(1) == "TTFT < 2s overnight for free"
+    assert draft.questions[0].default == draft.questions[0].texts[0] == draft.say("nothing")
     assert len(draft.questions[0].options) == 4
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.fold import fold
-from intent.models import NAMED_WINDOWS, Catalogue, DatedWindow, FromNowWindow, RecurringWindow
+from intent.models import NAMED_WINDOWS, Catalogue, DatedWindow, DatesWindow, FromNowWindow, RecurringWindow
 from intent.times import PROBLEMS, TimeMatch, find, spoken
 from tests.intent.tables import lines
 from tests.rows import rows
@@ -25,6 +25,9 @@ def window(short):
     if when.startswith("+"):
         return FromNowWindow(float(when))
     hours, zone = (rest[0] if rest else "00:00-24:00"), (rest[1] if rest[1:] else "UTC")
+    if ".." in when:
+        first, last = when.split("..")
+        return DatesWindow(first, *hours.split("-"), zone, last)
     if when[0].isdigit():
         return DatedWindow(when, *hours.split("-"), zone)
     return RecurringWindow(GROUPS.get(when) or tuple(when.split(",")), *hours.split("-"), zone)
@@ -144,6 +147,18 @@ dated = st.builds(
     hours,
     st.sampled_from(ZONES),
 )
+dates = st.builds(
+    lambda ahead, lasts, hours, zone: DatesWindow(
+        (date(2026, 11, 22) + timedelta(ahead)).isoformat(),
+        *hours,
+        zone,
+        (date(2026, 11, 24) + timedelta(ahead + lasts)).isoformat(),
+    ),
+    st.integers(0, 300),
+    st.integers(0, 300),
+    hours,
+    st.sampled_from(ZONES),
+)
 from_now = st.builds(
     lambda seconds: FromNowWindow(float(seconds)),
     st.integers(1, 366 * 86400)
@@ -161,7 +176,7 @@ SENTENCES = (
 
 
 @pytest.mark.slow
-@given(recurring | dated | from_now, st.sampled_from(SENTENCES), st.sampled_from(ZONES))
+@given(recurring | dated | dates | from_now, st.sampled_from(SENTENCES), st.sampled_from(ZONES))
 @tries(1000)
 def test_what_is_spoken_of_a_window_is_read_as_that_window_wherever_it_stands(window, sentence, here):
     catalogue = Catalogue(models=(), windows=NAMED_WINDOWS, now=NOW, tz=here)

@@ -1,13 +1,13 @@
 """The time ahead in segments: every window, clocks that are put forward and back, times from now on."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.models import DAYS, DatedWindow, FromNowWindow, Objective, RecurringWindow, Window
+from intent.models import DAYS, DatedWindow, DatesWindow, FromNowWindow, Objective, RecurringWindow, Window
 from service.promises.agenda import ActiveGoal, Segment, cut, in_force
 from tests.rows import rows
 
@@ -90,6 +90,9 @@ ZONES = st.sampled_from(["UTC", BERLIN, "America/New_York", "Asia/Kolkata", "Aus
 WINDOWS = st.one_of(
     st.builds(RecurringWindow, st.sets(st.sampled_from(DAYS), min_size=1).map(tuple), CLOCK, CLOCK, ZONES),
     st.builds(DatedWindow, st.dates(NOW.date(), NOW.date() + timedelta(days=365)).map(str), CLOCK, CLOCK, ZONES),
+    st.builds(
+        DatesWindow, st.just("2026-03-01"), CLOCK, CLOCK, ZONES, st.dates(date(2026, 3, 3), date(2026, 12, 1)).map(str)
+    ),
     st.builds(FromNowWindow, duration_s=st.floats(1, 1e6)),
 )
 
