@@ -26,8 +26,8 @@ _LONGEST = 60
 _ASIDE = 1
 """Words without a meaning that a clause of nothing but a window or a tenant may have: ``mostly at peak``."""
 _REFUSALS = frozenset({Kind.NEGATION, Kind.AVOID, Kind.FREEZE})
-_ARTICLE = 5
-"""Characters before a word that still leads its sentence: a space, ``the``."""
+_ARTICLE = 8
+"""Characters before a word that still leads its sentence: a space, ``the``, ``please``."""
 _BULLETS = frozenset({"-", "*", "•", "·"})
 _OPENERS = frozenset(
     {Kind.METRIC, Kind.SETTING, Kind.VAGUE, Kind.OPTIMISE, Kind.CHEAPEST, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG,
@@ -131,7 +131,12 @@ def _parts(token: TextToken, current: Clause) -> bool:
     if token.kind not in {Kind.UNKNOWN, Kind.FILLER} or len(mark) != 1:
         return False
     picture = ord(mark) > 0x1F000 or 0x2600 <= ord(mark) <= 0x27BF
-    return bool(picture or mark in "()[]{}…~" or (mark in _BULLETS and (current.tokens or current.plain)))
+    return bool(
+        picture
+        or mark in "()[]{}…~"
+        or (mark == "/" and _is_complete(current))
+        or (mark in _BULLETS and (current.tokens or current.plain))
+    )
 
 
 def _break(token: TextToken) -> TextToken:
@@ -312,23 +317,25 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
     """Hand what stands alone or leads to the clauses it covers."""
     result: list[Clause] = []
     scope: dict[Kind, tuple[TextToken, ...]] = {}
-    alone: set[Kind] = set()
+    led: list[Clause] = []
     listing = False
     for place, segment in enumerate(segments):
         following = segments[place + 1] if place + 1 < len(segments) else None
-        if segment.opens_sentence and segment.joint == "." and not listing:
+        if segment.opens_sentence and segment.joint in _ENDS and not listing:
             scope = {}
-        if segment.opens_sentence and segment.joint == ";" and not listing:
-            scope = {kind: tokens for kind, tokens in scope.items() if kind is Kind.WINDOW or kind in alone}
+        if segment.opens_sentence and segment.joint == ";" and not listing and not _is_shared(led):
+            scope.pop(Kind.TENANT, None)
         if segment.has(Kind.SELECTOR) and segment.has(Kind.TENANT) and not segment.opens_sentence:
             scope.pop(Kind.TENANT, None)  # "free on L40S, enterprise on A100, availability 99.5%"
         if not segment.is_bare_scope:
-            scope |= _leading(segment, following)
+            own = _leading(segment, following)
+            led += [segment] if Kind.TENANT in own else []
+            scope |= own
             result.append(replace(segment, scope=dict(scope)))
         elif _leads(segment, following):
             scope |= {kind: tuple(segment.of(kind)) for kind in SCOPES if segment.has(kind)}
-            alone = {kind for kind in SCOPES if segment.has(kind)}
-            listing = following is not None and following.joint in {":", "."}
+            led = [segment] if segment.has(Kind.TENANT) else led
+            listing = following is not None and following.joint in {":", *_ENDS}
         elif segment.opens_sentence and segment.plain:
             continue  # "Have a lovely weekend"
         elif result and not any(result[-1].has(kind) for kind in SCOPES if segment.has(kind)):
@@ -336,6 +343,16 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
         else:
             result.append(replace(segment, repeats=bool(result)))
     return _shared_by_topologies(result)
+
+
+_ENDS = frozenset({".", "\n"})
+"""What ends a sentence with what leads it."""
+
+
+def _is_shared(led: Sequence[Clause]) -> bool:
+    """Whether a tenant that leads covers more than one wish: not in "acme 1 s; free 4 s; 4 GPUs", "acme on A100; no int4"."""
+    names = {token.value for clause in led for token in clause.of(Kind.TENANT)}
+    return len(names) == 1 and not any(clause.has(Kind.SELECTOR) for clause in led)
 
 
 def _leading(segment: Clause, following: Clause | None) -> Scope:
@@ -366,6 +383,8 @@ def _leading(segment: Clause, following: Clause | None) -> Scope:
 def _leads(segment: Clause, following: Clause | None) -> bool:
     if following is None or (following.opens_sentence and segment.joint != ":" and following.joint == "."):
         return False
+    if following.opens_sentence and following.joint == "\n":  # a heading
+        return segment.opens_sentence and segment.joint != ","
     if following.opens_sentence and not segment.opens_sentence and following.joint == ";":
         return False
     if segment.opens_sentence or following.joint == ":":

@@ -3,6 +3,7 @@
 ``paid users may exceed the budget, up to 20% more``, ``企业用户除外``.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -68,9 +69,31 @@ def add_exception(draft: Draft, clause: Clause) -> list[TextToken]:
         draft.ask("exception_without_tenant", exception, known, [draft.without([exception]), draft.say("nothing")])
         return []
     for tenant in tenants:
-        _add(draft, clause, tenant)
+        if _is_doubtful(draft, clause):
+            _ask(draft, clause, str(tenant.value))
+        else:
+            _add(draft, clause, tenant)
     spare = clause.of(Kind.QUANTITY)[1:]
     return [*spare, *(token for token in clause.tokens if token.kind not in _USED and not is_idle(token))]
+
+
+_NOT = 4
+"""Characters behind a word of leave that may refuse it: ``may not``."""
+_REFUSED = re.compile(r"n't\b|\b(?:not|never|no longer|cannot)\b|[不别](?=让|允许|可以|许|准|能)")
+
+
+def _is_doubtful(draft: Draft, clause: Clause) -> bool:
+    """Whether a leave is refused, has a least extent, or has an exception of its own: ``waive it except for acme``."""
+    amount = clause.first(Kind.QUANTITY)
+    floors = [token for token in clause.of(Kind.COMPARISON) if token.value == ">="]
+    least = any(amount is not None and 0 <= amount.start - token.end <= 1 for token in floors)
+    least = least or any("least" in draft.said(token).lower() for token in clause.of(Kind.BY))
+    least = least and not any(token.value == "<=" for token in clause.of(Kind.COMPARISON))  # 最多超 20%
+    leave = clause.first(Kind.EXCEPT, Kind.MAY, Kind.ALLOW)
+    ends = clause.start if leave is None else leave.start if leave.kind is Kind.EXCEPT else leave.end + _NOT
+    words = draft.text[clause.start : ends].lower()
+    spared = any(draft.said(token).lower().startswith(("except", "除")) for token in clause.of(Kind.EXCEPT)[1:])
+    return least or spared or _REFUSED.search(words) is not None
 
 
 def _add(draft: Draft, clause: Clause, token: TextToken) -> None:

@@ -395,9 +395,10 @@ def account(
     goal_clauses = [
         clause for clause in clauses_of(draft.text) if any(overlaps(clause, place) for place in draft.places)
     ]
-    clauses = [
-        clause for clause in clauses_of(draft.text) if clause in goal_clauses or _continues(draft, clause, tokens)
-    ]
+    clauses, wide = (
+        [one for one in clauses_of(draft.text) if one in goal_clauses or _continues(draft, one, tokens, kinds)]
+        for kinds in (_BELONGING, _ECHOING)
+    )
     others = {
         "question": places(open_words),
         "repeats": draft.repeated,
@@ -410,7 +411,11 @@ def account(
     found = []
     for name, place in turning(draft.text):
         reading = _read_as(draft.text, name, place, used)
-        became = f"/goals/{reading.goal}" if reading else _became(name, place, others, clauses)
+        became = (
+            f"/goals/{reading.goal}"
+            if reading
+            else _became(name, place, others, wide if name in _EXCEPTING else clauses)
+        )
         found.append(Turn(draft.text[slice(*place)], *place, name, became, reading.sign if reading else ""))
     draft.ledger = tuple(replace(turn, became=turn.became or "question") for turn in found)
     stopping = (
@@ -433,15 +438,18 @@ def _phrase_end(text: str, turn: Turn, stops: Sequence[int]) -> int:
     return turn.start + len(text[turn.start : end].rstrip())
 
 
-def _continues(draft: Draft, clause: Place, tokens: Sequence[TextToken]) -> bool:
+def _continues(draft: Draft, clause: Place, tokens: Sequence[TextToken], kinds: Collection[Kind]) -> bool:
     """Whether a clause beside a goal begins as a goal may: ``, at all times with adapters loaded``."""
     inside = [token.kind for token in tokens if clause[0] <= token.start < clause[1]]
     first = next((kind for kind in inside if kind not in {Kind.FILLER, Kind.JOIN}), None)
-    begins = first in _BELONGING or (first is Kind.NEGATION and not _HELD_BY_SLOTS.isdisjoint(inside))
+    begins = first in kinds or (first is Kind.NEGATION and not _HELD_BY_SLOTS.isdisjoint(inside))
     return begins and _is_beside(draft.text, clause, draft.places)
 
 
 _BELONGING = _HELD_BY_SLOTS | {Kind.FACTOR, Kind.STAT, Kind.BY, Kind.SOFT}
+_ECHOING = _BELONGING | {Kind.COMPARISON, Kind.METRIC}
+"""The same of a clause that may only say a goal once more, ``no more``: what makes an exception of it still counts."""
+_EXCEPTING = frozenset({"condition", "exception", "limiter", "scope"})
 
 
 def turning(text: str) -> Iterator[tuple[str, Place]]:

@@ -64,7 +64,8 @@ def passes(text: str) -> tuple[Rule, ...]:
     return (
         _glosses, partial(_hours, text), partial(_inside, text), _one_time, partial(_each, text), partial(spans, text), numbers,
         _gpus, no_units, quantities, partial(half_more, text), _cards, partial(_spared, text), partial(_taken_out, text),
-        ratios, complements, shares, ranges, _unacceptable, _negations, _permissions, both_sides, partial(_strangers, text),
+        partial(_doubled, text), ratios, complements, shares, ranges, _unacceptable, _negations, partial(_permissions, text),
+        both_sides, partial(_strangers, text),
         _mapped, _settings, partial(_finishing, text),
     )  # fmt: skip
 
@@ -130,6 +131,13 @@ def _taken_out(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
 _TAKES = re.compile(
     r"\b(?:keep|keeps|leave|leaves|take|takes|pull|get) (?:the |our |all |both |and |or |(?:gpu|node|host)[- ]?\w+,? )*$"
 )
+
+
+def _doubled(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
+    """``up to at most 65 %``: the second says the side."""
+    if kinds(tokens, Kind.COMPARISON, Kind.COMPARISON) and text[tokens[0].start : tokens[0].end].lower() == "up to":
+        return [replace(tokens[1], start=tokens[0].start)], 2
+    return None
 
 
 def _gpus(tokens: Sequence[TextToken]) -> Rewrite | None:
@@ -262,15 +270,15 @@ def _cards(tokens: Sequence[TextToken]) -> Rewrite | None:
     return [amount, TextToken(Kind.COUNTED, "gpu_count", amount.end, amount.end), selector], place + 1
 
 
-def _permissions(tokens: Sequence[TextToken]) -> Rewrite | None:
-    """``may exceed``: an exception."""
+def _permissions(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
+    """``may exceed``: an exception; ``may not exceed`` is none."""
     if tokens[0].kind is not Kind.MAY:
         return None
     place = skip(tokens, 1, Kind.FILLER, Kind.MAY, Kind.UNKNOWN)
     if place < len(tokens) and tokens[place].value in _FOR_A_WHILE:
         place += 1
     if kinds(tokens[place:], Kind.TENANT):
-        beyond = _permissions([tokens[0], *tokens[place + 1 :]])
+        beyond = _permissions(text, [tokens[0], *tokens[place + 1 :]])
         return ([*beyond[0][:1], tokens[place], *beyond[0][1:]], place + beyond[1]) if beyond else None
     if kinds(tokens[place:], Kind.QUANTITY, Kind.COMPARISON) and tokens[place + 1].value == ">=":  # "may go 30% over"
         return [
@@ -278,11 +286,15 @@ def _permissions(tokens: Sequence[TextToken]) -> Rewrite | None:
             tokens[place],
             replace(tokens[place + 1], kind=Kind.TURNED),
         ], place + 2
-    if kinds(tokens[place:], Kind.COMPARISON) and tokens[place].value == ">=":
+    is_denied = place < len(tokens) and _DENIED.match(text[tokens[place].start :].lower())
+    if kinds(tokens[place:], Kind.COMPARISON) and tokens[place].value == ">=" and not is_denied:
         return joined(tokens[: place + 1], Kind.EXCEPT, "exceed")
     if kinds(tokens[place:], Kind.CHANGE, Kind.COMPARISON) and tokens[place + 1].value == "<=":
         return joined(tokens[: place + 2], Kind.EXCEPT, FALL)
     return None
+
+
+_DENIED = re.compile(r"not\b|never\b|[不别]")
 
 
 def _hours(text: str, tokens: Sequence[TextToken]) -> Rewrite | None:
@@ -313,7 +325,8 @@ def _one_time(tokens: Sequence[TextToken]) -> Rewrite | None:
     """``9 to 17, weekdays only``: days behind hours, or hours behind days, where no goal follows them."""
     if not kinds(tokens, Kind.WINDOW, Kind.JOIN, Kind.WINDOW) or tokens[1].value != ",":
         return None
-    alone = len(tokens) == 3 or tokens[3].kind in {Kind.STOP, Kind.ONLY}
+    after = next((token.kind for token in tokens[3:] if token.kind not in {Kind.FILLER, Kind.UNKNOWN}), Kind.STOP)
+    alone = after in {Kind.STOP, Kind.ONLY}
     windows = [token.value for token in (tokens[0], tokens[2]) if isinstance(token.value, RecurringWindow)]
     window = together(windows) if alone and len(windows) == 2 else None
     return joined(tokens[:3], Kind.WINDOW, window) if window else None

@@ -25,6 +25,8 @@ _BOUNDING = frozenset(
 )  # fmt: skip
 """Kinds that order nothing."""
 _TURNED = frozenset({"under", "sacrifice"})
+_SIGN = 2
+"""Characters of ``<``, which orders; ``may not exceed`` does not."""
 _LINKS = frozenset({Kind.PRIORITY, Kind.COMPARISON})
 _ORDERING = frozenset({"before", "instead of"})
 
@@ -44,7 +46,8 @@ def is_priority(clause: Clause) -> bool:
             return False
         return len(sides) > 1 or (bool(sides) and orders)
     before = [token for token in clause.of(Kind.LIMITING) if token.value in _ORDERING]
-    return len(sides) >= 2 and len(clause.of(Kind.COMPARISON)) + len(before) == len(sides) - 1
+    signs = [token for token in clause.of(Kind.COMPARISON) if token.value == ">=" or token.end - token.start <= _SIGN]
+    return len(sides) >= 2 and len(signs) + len(before) == len(sides) - 1
 
 
 def add_priorities(draft: Draft, clause: Clause) -> list[TextToken]:
@@ -60,7 +63,9 @@ def add_priorities(draft: Draft, clause: Clause) -> list[TextToken]:
         return []
     window = clause.first(Kind.WINDOW) or next(iter(clause.scope.get(Kind.WINDOW, ())), None)
     used = [
-        token for token in clause.tokens if token.kind in {*_SIDES, *_LINKS, Kind.WINDOW} or token.value in _ORDERING
+        token
+        for token in clause.tokens
+        if token.kind in {*_SIDES, *_LINKS} or token.value in _ORDERING or token is window
     ]
     place = extent(used)
     evidence = draft.text[slice(*place)]
@@ -99,7 +104,9 @@ def _ordered(draft: Draft, clause: Clause) -> list[str] | None:
         names = [f"tenant:{covering[0].value}", *names] if len(covering) == 1 and covering[0].value else []
     turned = sum(word in _TURNED for word in words) + sum(token.value == "<=" for token in clause.of(Kind.COMPARISON))
     refused = clause.of(Kind.NEGATION)
-    if not names or refused or (turned and len(names) != 2) or _is_unordered(clause, names, words):
+    last = next((token.start for token in clause.of(Kind.PRIORITY) if "last" in draft.said(token).lower()), None)
+    is_early = last is not None and (len(names) < 2 or any(token.start > last for token in clause.of(*_SIDES)))
+    if not names or refused or is_early or (turned and len(names) != 2) or _is_unordered(clause, names, words):
         options = [draft.rephrased(draft.say(name)) for name in ("latency_first", "cost_first")]
         draft.ask("priority_unclear", clause.tokens[0], draft.say("priority_unclear"), options)
         return None

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 from intent.fold import Place, overlaps
 from intent.injection import orders
@@ -85,6 +85,8 @@ _KEPT = frozenset(
      Kind.METRIC, Kind.QUALITY, Kind.STAT, Kind.NOW, Kind.CHANGE, Kind.RESPECTIVELY}
 )  # fmt: skip
 """Kinds that may change the goal they stand beside, and that no word of it took up."""
+_BESIDE = 6
+"""Characters between the words of one named time: ``the morning of the peak``."""
 _WHEN = (Kind.WINDOW, Kind.BAD_TIME)
 _NAMED = re.compile(r"(?i)(?:\b(?:tenant|customer|user|model)s?|租户|客户|用户|模型)\s*[\"'“‘「]$")
 """Before a quoted name."""
@@ -147,7 +149,8 @@ class _Reader:
         left = len(self.leftovers)
         state = (self.previous, self.change, self.ranking, self.waiting)
         aside = clause.joint == "(" and not clause.has(*HEADS, Kind.COMPARISON, Kind.EXCEPT, *SCOPES)
-        adds = aside or (self.after_told and clause.is_only(*AMOUNTS, Kind.STAT) and not clause.opens_sentence)
+        bare = clause.is_only(*AMOUNTS, Kind.STAT) and not clause.opens_sentence and not speaks(clause, draft.text)
+        adds = aside or (self.after_told and bare)
         if not adds:  # "TTFT was awful yesterday, 4 s at p95"
             self._take(clause)
         found, questions = draft.since(before)
@@ -359,7 +362,9 @@ class _Reader:
         if not (more := clause.unlisted(Kind.WINDOW)):
             return clause
         windows = clause.of(Kind.WINDOW)
-        window = together([token.value for token in windows])
+        apart = any(after.start - before.end > _BESIDE for before, after in pairwise(windows))
+        named = sum(isinstance(token.value, str) for token in windows)
+        window = None if apart and named else together([token.value for token in windows])
         self.leftovers += [] if window else more
         first = replace(windows[0], value=window or windows[0].value)
         kept = [first if token is windows[0] else token for token in clause.tokens if token not in windows[1:]]

@@ -131,7 +131,7 @@ def _rule(clause: Clause) -> Rule | None:
         return ("forbid", None, None) if fits else None
     if count is None or (count == 1 and refusals and comparison is None):  # "not a single reconfiguration"
         return ("forbid", None, None) if len(refusals) == 1 and comparison is None and period is None else None
-    if refusals or (comparison is not None and comparison.value != "<="):
+    if refusals or any(token.value != "<=" for token in clause.of(Kind.COMPARISON)):
         return None
     if count == 0:
         return "forbid", None, None

@@ -64,6 +64,8 @@ def _without_amount(clause: Clause) -> RelativeChange | None:
     if clause.has(Kind.NEGATION) and compared:
         return RelativeChange(factor=1.0)  # "no higher than it is now"
     kept = clause.has(Kind.NOW) and clause.has(Kind.COMPARISON) and not clause.has(Kind.OPTIMISE)
+    if kept and (clause.has(Kind.NEGATION) or any(token.value == "worse" for token in clause.of(Kind.COMPARISON))):
+        return RelativeChange("worse")  # "let it get worse than it is", "don't keep it no worse"
     return RelativeChange(factor=1.0) if kept else None
 
 

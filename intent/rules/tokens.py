@@ -96,8 +96,8 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
             continue
         tokens += _said(_words(text, folded, after, match.start, names), names)
         after = match.end - _daily(folded.text, match)
-        meaning = (Kind.OVER, lasting[match.start]) if match.problem == _MEASURED else _meaning(match, folded.text)
-        tokens.append(TextToken(*meaning, *folded.span(match.start, after)))
+        kind, value = (Kind.OVER, lasting[match.start]) if match.problem == _MEASURED else _meaning(match, folded.text)
+        tokens.append(TextToken(kind, value, *folded.span(match.start, after)))
     return tokens + _said(_words(text, folded, after, len(folded.text), names), names)
 
 

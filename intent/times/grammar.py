@@ -266,16 +266,16 @@ class TimeReader:
             pieces.last_weekday = weekday.value[0]
             pieces.whole_days = True
             return place + 2
-        last = self._date(_Leads(place + 1, ()))
-        if weekday.mark is TimeRole.DAYS or (last is not None and isinstance(last[0], Days)):
-            pieces.code = "ambiguous_time"
-            return place + 2
-        if last is None:
+        found = self._date(_Leads(place + 1, ()))
+        if found is None and weekday.mark is not TimeRole.DAYS:
             return place
-        pieces.last_day = last[0]
+        last, _, after = found or (None, None, place + 2)
+        if last is None or isinstance(last, Days) or pieces.day is None:
+            pieces.code = "ambiguous_time"
+            return after
+        pieces.last_day = last
         pieces.whole_days = True
-        pieces.code = "ambiguous_time" if pieces.day is None else pieces.code
-        return last[2]
+        return after
 
     def _date(self, leads: _Leads) -> tuple[Day | Days, str | None, int] | None:
         place = leads.place

@@ -9,6 +9,7 @@ from benchmarks.intents import Translator, run
 from benchmarks.predict import compare, errors, ranks
 from benchmarks.provenance import ROOT
 from benchmarks.words import replies
+from benchmarks.words.pairs import idle_words, joined_otherwise, pairs
 from benchmarks.words.properties import (
     dropped_qualifiers,
     hostile_strings,
@@ -26,6 +27,7 @@ HURRIED = ROOT / "tests" / "data" / "hurried.jsonl"
 """Sentences of people on call, in haste: the project's own, and those in which something was once set aside unsaid."""
 UNSEEN = sorted((ROOT / "tests" / "data" / "unseen").glob("*.jsonl"))
 """Nine sets by authors who had seen docs/intents.md alone, before anything was changed for them (docs/decisions/0042)."""
+EVERY = [*own_files(), *first_contact_files(), *UNSEEN, HURRIED]
 DEPLOYED = deployments.load(DEPLOYMENT)
 BY_WORD_ALONE = frozenset({"another rule", "the other order"})
 """What a reply may say otherwise in words that say neither rule and neither order: there the model's word stands."""
@@ -89,6 +91,35 @@ def test_no_wrong_reply_comes_to_a_number_a_unit_a_metric_a_name_or_a_side_that_
     assert summary(found).keys() == CHANGES.keys()
     assert [one for one in accepted if one.change not in BY_WORD_ALONE] == []
     assert len(accepted) <= count // 1_000
+
+
+# -- texts with one word changed, and goals joined otherwise -------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [500, pytest.param(20_000, marks=pytest.mark.exhaustive)])
+def test_no_edit_of_one_word_is_read_otherwise_than_it_says(count):
+    found = list(pairs(DEPLOYED, load(EVERY), count, random.Random(1)))
+    equal = [pair for pair in found if pair.is_equal]
+    assert len(found) > 0.95 * count
+    assert [pair for pair in found if not pair.holds] == []
+    assert sum(pair.asks for pair in equal) <= 0.02 * len(equal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [150, pytest.param(2_000, marks=pytest.mark.exhaustive)])
+def test_what_goals_share_does_not_depend_on_punctuation(count):
+    assert [one for one in joined_otherwise(DEPLOYED, count, random.Random(1)) if not one.holds] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+def test_hardly_a_text_does_without_a_word_that_a_goal_claims(count):
+    texts = load(EVERY)
+    found = list(idle_words(DEPLOYED, random.Random(1).sample(texts, min(count, len(texts)))))
+    idle = [one for one in found if one is not None]  # what was said twice: "no int8 and no int4", "not more"
+    assert len(found) > count // 10
+    assert len(idle) <= max(1, 0.01 * len(found)), idle
 
 
 # -- texts made on purpose ---------------------------------------------------------------------------
