@@ -227,12 +227,17 @@ def _operator(draft: Draft, reading: BoundReading, metric: str, amount: TextToke
 def _is_rationed(draft: Draft, reading: BoundReading, metric: str) -> bool:
     """``limit free to 2 rps``: a cap on what one tenant may send, and no floor of the service."""
     words = draft.said(draft.here).lower() if draft.here else ""
-    return reading.tenant is not None and metric in THROUGHPUTS and _RATIONED.search(words) is not None
+    capped = _RATIONED.search(words) or _RATE_LIMIT.search(draft.text.lower())
+    return reading.tenant is not None and metric in THROUGHPUTS and capped is not None
 
 
 _RATIONED = re.compile(
     r"\b(?:limit|cap|restrict|confine|throttle)\w*\b|\bat (?:the )?most\b|\bno more than\b|\bmax\b|限[制速流]|最多|上限"
 )
+
+
+_RATE_LIMIT = re.compile(r"\brate[- ]limit|\bthrottl|\bquota|限流|限速")
+"""Nouns that speak of nothing else, wherever they stand: ``Rate limit, free tier: 3 requests per second``."""
 
 
 def _counted_operator(token: TextToken | None, limited: str | None) -> str:

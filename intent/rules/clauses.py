@@ -327,17 +327,21 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
             scope.pop(Kind.TENANT, None)
         if segment.has(Kind.SELECTOR) and segment.has(Kind.TENANT) and not segment.opens_sentence:
             scope.pop(Kind.TENANT, None)  # "free on L40S, enterprise on A100, availability 99.5%"
-        if not segment.is_bare_scope:
+        if not segment.is_bare_scope and not _is_heading(segment, following):
             own = _leading(segment, following)
             led += [segment] if Kind.TENANT in own else []
             scope |= own
             result.append(replace(segment, scope=dict(scope)))
-        elif _leads(segment, following):
+        elif _is_heading(segment, following) or _leads(segment, following):
             scope |= {kind: tuple(segment.of(kind)) for kind in SCOPES if segment.has(kind)}
             led = [segment] if segment.has(Kind.TENANT) else led
             listing = following is not None and following.joint in {":", *_ENDS}
         elif segment.opens_sentence and segment.plain:
             continue  # "Have a lovely weekend"
+        elif (
+            result and segment.opens_sentence and segment.is_only(Kind.OVER)
+        ):  # a line of its own is about all before it
+            result = [replace(one, scope={Kind.OVER: tuple(segment.tokens), **one.scope}) for one in result]
         elif result and not any(result[-1].has(kind) for kind in SCOPES if segment.has(kind)):
             result[-1] = replace(result[-1], tokens=(*result[-1].tokens, *segment.of(*SCOPES)))
         else:
@@ -353,6 +357,18 @@ def _is_shared(led: Sequence[Clause]) -> bool:
     """Whether a tenant that leads covers more than one wish: not in "acme 1 s; free 4 s; 4 GPUs", "acme on A100; no int4"."""
     names = {token.value for clause in led for token in clause.of(Kind.TENANT)}
     return len(names) == 1 and not any(clause.has(Kind.SELECTOR) for clause in led)
+
+
+def _is_heading(segment: Clause, following: Clause | None) -> bool:
+    """``The latency objectives for enterprise are:``, above lines."""
+    bare = segment.has(*SCOPES) and segment.is_only(*SCOPES, *_HARMLESS, Kind.METRIC)
+    return (
+        bare
+        and segment.opens_sentence
+        and following is not None
+        and following.joint == ":"
+        and following.opens_sentence
+    )
 
 
 def _leading(segment: Clause, following: Clause | None) -> Scope:

@@ -92,8 +92,8 @@ class Draft:
     """What words for the rest of the time mean, by where they stand."""
     unusual: list[tuple[Objective, tuple[int, int], Question]] = field(default_factory=list)
     """Bounds on the side that nobody needs, which were asked about."""
-    vague: list[tuple[Question, str]] = field(default_factory=list)
-    """Questions about a vague wish, with the metric that would settle it."""
+    vague: list[tuple[Question, str, int]] = field(default_factory=list)
+    """Questions about a vague wish, with the metric that settles it in a goal from a number on."""
     added: int = 0
     """How many goals were ever appended."""
     here: TextToken | None = None

@@ -17,6 +17,7 @@ _RULING = (
 )  # fmt: skip
 _NONE = re.compile(r"\bnone\b|\bnot at all\b|一次(?:都|也)不")
 PRONOUN = re.compile(r"\b(?:it|them|that|this one|those)\b|它|这张卡|这块卡|这台|这个节点|那张卡|这俩|它们")
+ON_THEM = re.compile(r"\bon (?:it|them|those)\b|[在到](?:它|那|这)")
 USE = re.compile(r"\buse\b|用")
 """In ``don't use it``; ``don't keep it idle`` refuses something else."""
 THAT_DAY = re.compile(r"\b(?:that|the same) (?:day|night|evening|morning|afternoon)\b|那天|当天|那晚")

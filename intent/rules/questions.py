@@ -126,6 +126,7 @@ def ask_bound(draft: Draft, reading: BoundReading, metric: str) -> None:
         words,
         [draft.rephrased(f"{draft.say(best)} {name}"), draft.rephrased(example)],
     )
+    draft.vague.append((draft.questions[-1], metric, 0))
 
 
 def ask_whole(draft: Draft, amount: TextToken, metric: str) -> None:
@@ -180,8 +181,8 @@ def ask_wish(draft: Draft, wish: TextToken) -> None:
     wanted = {"slow": "fast", "dear": "cheap"}.get(wish.value, wish.value)
     words = draft.say(f"wish_{wanted}", **({"said": draft.quoted(wish)} if wanted == "good" else {}))
     draft.ask("wish_without_metric", wish, words, [draft.rephrased(option) for option in options[wanted]])
-    if wanted == "cheap":
-        draft.vague.append((draft.questions[-1], "cost"))
+    settling = {"fast": ("ttft", "tpot", "e2e"), "cheap": ("cost",), "good": ()}[wanted]
+    draft.vague += [(draft.questions[-1], metric, len(draft.goals)) for metric in settling]
 
 
 def ask_scale(draft: Draft, token: TextToken) -> None:

@@ -26,6 +26,7 @@ from intent.rules.clauses import AMOUNTS, HEADS, SCOPES, Clause, clauses
 from intent.rules.draft import Draft
 from intent.rules.ellipses import (
     JOINED,
+    ON_THEM,
     PRONOUN,
     THAT_DAY,
     USE,
@@ -289,8 +290,8 @@ class _Reader:
 
     def _settle(self) -> None:
         """A vague wish that a later clause gives its number is no question: ``cheaper? like 30% cheaper``."""
-        metrics = {getattr(goal, "metric", None) for goal in self.draft.goals}
-        for question, metric in self.draft.vague:
+        for question, metric, count in self.draft.vague:
+            metrics = {getattr(goal, "metric", None) for goal in self.draft.goals[count:]}
             if metric in metrics and question in self.draft.questions:
                 self.draft.findings = [finding for finding in self.draft.findings if finding.message != question.text]
                 self.draft.questions.remove(question)
@@ -406,6 +407,7 @@ class _Reader:
         if isinstance(last, PrecisionRule) and rules_again(clause, text):
             return self.formats
         rules = clause.has(Kind.FREEZE, Kind.AVOID) or (clause.is_only(Kind.NEGATION) and USE.search(text))
+        rules = rules or (clause.has(Kind.WORKLOAD) and ON_THEM.search(text) is not None)
         return self.devices if rules and len(clause.plain) <= 1 and PRONOUN.search(text) else ()
 
     def _start(self, clause: Clause) -> int:
@@ -444,7 +446,7 @@ class _Reader:
                 add_goal(self.draft, reading)
                 slow = any(token.value in {"slow", "dear"} for token in clause.of(Kind.VAGUE))
                 metric = reading.head.value if reading.head else ""
-                self.draft.vague += [(question, metric) for question in self.draft.questions[before:] if slow]
+                self.draft.vague += [(question, metric, 0) for question in self.draft.questions[before:] if slow]
             else:
                 add_relative(self.draft, reading, change)
         self.change, self.changing = change, clause.first(Kind.CHANGE) or self.changing

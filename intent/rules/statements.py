@@ -79,7 +79,8 @@ def _is_report(clause: Clause, text: str, words: str) -> bool:
 
 def _is_state(clause: Clause, following: Clause | None, text: str) -> bool:
     """``TTFT is 3 s now, get it under 2 s``: the first says how it is."""
-    if clause.has(*AMOUNTS) and not clause.has(*_CHANGING) and pattern("at a level").search(_words(clause, text)):
+    level = "level again" if clause.has(*_CHANGING) else "at a level"
+    if clause.has(*AMOUNTS) and pattern(level).search(text):
         return True
     stands = (
         clause.has(Kind.METRIC)
