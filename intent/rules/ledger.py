@@ -442,7 +442,7 @@ def _continues(draft: Draft, clause: Place, tokens: Sequence[TextToken], kinds: 
     """Whether a clause beside a goal begins as a goal may: ``, at all times with adapters loaded``."""
     inside = [token.kind for token in tokens if clause[0] <= token.start < clause[1]]
     first = next((kind for kind in inside if kind not in {Kind.FILLER, Kind.JOIN}), None)
-    begins = first in kinds or (first is Kind.NEGATION and not _HELD_BY_SLOTS.isdisjoint(inside))
+    begins = first in kinds or Kind.OVER in inside or (first is Kind.NEGATION and not _HELD_BY_SLOTS.isdisjoint(inside))
     return begins and _is_beside(draft.text, clause, draft.places)
 
 

@@ -181,6 +181,8 @@ def ask_wish(draft: Draft, wish: TextToken) -> None:
     wanted = {"slow": "fast", "dear": "cheap"}.get(wish.value, wish.value)
     words = draft.say(f"wish_{wanted}", **({"said": draft.quoted(wish)} if wanted == "good" else {}))
     draft.ask("wish_without_metric", wish, words, [draft.rephrased(option) for option in options[wanted]])
+    if draft.kept:
+        return  # when or for whom is said here, and would be lost
     settling = {"fast": ("ttft", "tpot", "e2e"), "cheap": ("cost",), "good": ()}[wanted]
     draft.vague += [(draft.questions[-1], metric, len(draft.goals)) for metric in settling]
 

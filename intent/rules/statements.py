@@ -42,6 +42,7 @@ def is_report(clause: Clause, following: Clause | None, text: str) -> bool:
     if _is_report(clause, text, words) or _is_state(clause, following, words):
         return True
     ruled = clause.has(Kind.PRECISION, Kind.SELECTOR) and clause.has(Kind.ALLOW, Kind.AVOID, Kind.NEGATION, Kind.FREEZE)
+    ruled = ruled or (clause.has(Kind.OVER) and not clause.has(Kind.METRIC, *AMOUNTS))  # "mesured over 7 days"
     return _is_past(clause, text, words) and not ruled and pattern("wishing").search(words) is None
 
 

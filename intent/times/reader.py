@@ -110,6 +110,8 @@ def spoken(window: Window, language: Language) -> str:
             return _spoken_dates(window, language)
         case RecurringWindow():
             days = _GROUPS[language].get(window.days) or _spoken_days(window, language)
+            if len(window.days) == len(DAYS) and _is_whole_day(window):
+                days += f" 00:00{_MARKS[language][0]}24:00"  # "every day" alone is a period
         case _:
             days = ("on " if language == "en" else "") + _spoken_date(window.date, language)
     _, opened, closed = _MARKS[language]
@@ -121,7 +123,7 @@ def _spoken_dates(window: DatesWindow, language: Language) -> str:
     to, opened, closed = _MARKS[language]
     lead = "from " if language == "en" else ""
     zone = f"{opened}{window.tz}{closed}"
-    if (window.start, window.end) == ("00:00", "24:00"):
+    if _is_whole_day(window):
         return f"{lead}{first}{to}{last}{zone}"
     return f"{lead}{first} {window.start}{to}{last} {window.end}{zone}"
 
@@ -143,11 +145,13 @@ def _spoken_days(window: RecurringWindow, language: Language) -> str:
     return "每" + "、".join(f"周{'一二三四五六日'[DAYS.index(day)]}" for day in window.days)
 
 
+def _is_whole_day(window: RecurringWindow | DatedWindow) -> bool:
+    return (window.start, window.end) == ("00:00", "24:00")
+
+
 def _spoken_hours(window: RecurringWindow | DatedWindow, language: Language) -> str:
     """The hours, if they are not all of the day."""
-    return (
-        "" if (window.start, window.end) == ("00:00", "24:00") else f" {window.start}{_MARKS[language][0]}{window.end}"
-    )
+    return "" if _is_whole_day(window) else f" {window.start}{_MARKS[language][0]}{window.end}"
 
 
 def _spoken_duration(seconds: float, language: Language) -> str:
