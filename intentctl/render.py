@@ -171,6 +171,10 @@ def _left_out(answer: docs.PlanDocument | docs.InfeasibleDocument) -> list[Row]:
     return [("left out", f"{item.goal}: {item.reason}") for item in answer.left_out]
 
 
+_SENTENCE = 100
+"""Characters of a text that is shown whole beside the option that makes it."""
+
+
 def intent_rows(intent: Intent) -> list[Row]:
     """An intent's read-back, what was assumed, and what is wrong with it."""
     rows = [("understood", intent.readback or "nothing"), ("outcome", intent.outcome.value)]
@@ -179,8 +183,11 @@ def intent_rows(intent: Intent) -> list[Row]:
     rows += [("finding", _finding(item)) for item in intent.findings if item.message not in questions]
     for question in intent.questions:
         rows.append(("question", question.text))
-        for number, option in enumerate(question.options, start=1):
-            rows.append(("options", f"{number}. {option}{' (default)' if option == question.default else ''}"))
+        for number, option in enumerate(question.options):
+            text = question.stands_for(number)
+            sentence = f': "{text}"' if text != option and len(text) <= _SENTENCE else ""
+            default = " (default)" if option == question.default else ""
+            rows.append(("options", f"{number + 1}. {option}{sentence}{default}"))
     return [*rows, ("translator", _translator(intent.translator))]
 
 

@@ -115,7 +115,8 @@ def _relative(typed: GoalSlots) -> None:
     elif change == "to":
         wanted = RelativeChange(factor=1.0) if found is None else RelativeChange(side, factor=found.value.value)
     else:
-        wanted = RelativeChange(side, amount=as_share(found)) if found else RelativeChange(side)
+        is_open = change is None and found is not None and found.value.unit not in {"ratio", "points"}
+        wanted = RelativeChange(side, amount=as_share(found), is_open=is_open) if found else RelativeChange(side)
     reading = typed.reading(found)
     if change == "times" and wanted.factor is None:
         typed.refuse("number", "no factor is said there; copy the words that say it")
@@ -354,6 +355,7 @@ def read_answer(
         _add(read, context, slots, f"/goals/{number}", opposed[number], bases[number] if bases else None)
         read.built += [number] * (len(read.draft.goals) - before)
     _share_windows(read)
+    _share_periods(read)
     read.problems += _absent(read.source, answer)
     _weigh(read, answer)
     return read
@@ -422,6 +424,31 @@ def _share_windows(read: Read) -> None:
             ]
 
 
+def _share_periods(read: Read) -> None:
+    """``availability 99.9% and errors below 1%, over 28 days``: a period beside the evidence is that of the goal before.
+
+    On a line of its own it is that of all before it; one that leads is that of the goals behind it.
+    """
+    goals = read.draft.goals
+    for token in read.source.tokens:
+        if token.kind is not Kind.OVER or any(overlaps((token.start, token.end), place) for place in read.evidence):
+            continue
+        takers = [
+            number
+            for number, goal in enumerate(goals)
+            if isinstance(goal, Objective) and goal.value is not None and goal.over_s is None
+        ]
+        before = [number for number in takers if read.draft.places[number][1] <= token.start]
+        apart = bool(before) and _LINE.search(read.source.text, read.draft.places[before[-1]][1], token.start)
+        for number in (before if apart else before[-1:]) or takers:
+            goals[number] = replace(goals[number], over_s=token.value)
+            read.slots.append((token.start, token.end))
+
+
+_LINE = re.compile(r"\n|[.;。；]\s*$")
+"""Between goals and what stands on a line of its own."""
+
+
 # -- what is left over -----------------------------------------------------------------------------
 
 
@@ -440,7 +467,7 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
         TextToken(Kind.LIMITING, "unplaced", *place)
         for words in answer["unplaced"]
         for place in source.places(words)[:1]
-        if not any(overlaps(place, order) for order in given)
+        if not any(overlaps(place, order) for order in given) and not _is_period(read, place)
     ]
     limiting = bool(left)
     for token in risky(source.text, source.tokens, draft.goals, taken):
@@ -455,6 +482,15 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
     else:
         draft.ask_about([])
     draft.set_aside = ignored(source.text, taken, left, draft.say) if draft.goals else ()
+
+
+def _is_period(read: Read, place: Place) -> bool:
+    """Whether words that the model placed nowhere are a period that a goal has."""
+    inside = [token for token in read.source.within(place) if token.kind is not Kind.UNKNOWN]
+    return bool(inside) and all(
+        token.kind in {Kind.FILLER, Kind.JOIN} or (token.kind is Kind.OVER and (token.start, token.end) in read.slots)
+        for token in inside
+    )
 
 
 def _readings(read: Read) -> Iterator[Reading]:

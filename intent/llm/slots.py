@@ -42,6 +42,9 @@ def window(source: Source, words: str, near: Place, earlier: Sequence[Window]) -
         rest = rest_of(earlier)
         return TextToken(Kind.WINDOW if rest else Kind.BAD_TIME, rest or "ambiguous_time", *place)
     tokens = _times(source, words, place)
+    there = [token for token in source.within(place) if token.kind is Kind.WINDOW]
+    if there and any(token.kind is Kind.BAD_TIME for token in tokens):
+        tokens = there  # what stands beside it decides: a freeze from Friday to Monday
     if bad := next((token for token in tokens if token.kind is Kind.BAD_TIME), None):
         return TextToken(Kind.BAD_TIME, bad.value, *place)
     if not tokens:

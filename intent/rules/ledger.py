@@ -405,7 +405,10 @@ def account(
         "order": taken.orders,
         "told": (*taken.told, *_reasons(draft.text, tokens)),
         "idiom": places([token for token in tokens if token.kind is Kind.FILLER]),
-        "joins": places([token for token in tokens if token.kind in {Kind.JOIN, Kind.STOP, Kind.LIST}]),
+        "joins": [
+            *_neither(draft.text, goal_clauses),
+            *places([token for token in tokens if token.kind in {Kind.JOIN, Kind.STOP, Kind.LIST}]),
+        ],
     }
     used = [*readings, *_ceilings(draft, goal_clauses)]
     found = []
@@ -498,6 +501,18 @@ def _ceilings(draft: Draft, clauses: Sequence[Place]) -> Iterator[Reading]:
     for number, (goal, place) in enumerate(zip(draft.goals, draft.places, strict=True)):
         if isinstance(goal, TenantException) or getattr(goal, "op", "") == "<=" or getattr(goal, "rule", "") == LIMIT:
             yield from (Reading(number, clause, "<=", turns={LIMIT}) for clause in clauses if overlaps(clause, place))
+
+
+def _neither(text: str, clauses: Iterable[Place]) -> Iterator[Place]:
+    """Each "or" that a negation before it makes an "and": ``don't touch gpu-2 or gpu-3``."""
+    for start, end in clauses:
+        words = text[start:end].lower()
+        if denied := _DENIES.search(words):
+            yield from ((start + match.start(), start + match.end()) for match in _OR.finditer(words, denied.end()))
+
+
+_DENIES = re.compile(r"\b(?:not|no|never|neither|nor|without)\b|n't\b|[不别禁]")
+_OR = re.compile(r"\bor\b|或")
 
 
 def _reasons(text: str, tokens: Sequence[TextToken]) -> Iterator[Place]:

@@ -20,6 +20,7 @@ from intent.models import (
     Relative,
     TenantException,
 )
+from intent.readback import in_words
 from intent.rules import scopes
 from intent.rules.bounds import add_goal
 from intent.rules.clauses import AMOUNTS, HEADS, SCOPES, Clause, clauses
@@ -88,6 +89,8 @@ _KEPT = frozenset(
 """Kinds that may change the goal they stand beside, and that no word of it took up."""
 _BESIDE = 6
 """Characters between the words of one named time: ``the morning of the peak``."""
+_FOREIGN = 3
+"""Different function words of another language that are no chance."""
 _WHEN = (Kind.WINDOW, Kind.BAD_TIME)
 _NAMED = re.compile(r"(?i)(?:\b(?:tenant|customer|user|model)s?|租户|客户|用户|模型)\s*[\"'“‘「]$")
 """Before a quoted name."""
@@ -248,6 +251,9 @@ class _Reader:
             left = [found[place] for place in sorted(found)]
             left += account(draft, tokens, self._readings(tokens), taken, [*left, *self.open_words])
             left.sort(key=lambda token: token.start)
+        if draft.goals and _is_foreign(draft.text.lower()):
+            understood = in_words(draft.goals, draft.language)
+            draft.ask("third_language", None, draft.say("third_language"), [draft.say("nothing"), understood])
         draft.ask_about(left)
         draft.set_aside = ignored(draft.text, taken, left, draft.say) if draft.goals else ()
 
@@ -510,6 +516,11 @@ def _is_about_all(clause: Clause, text: str) -> bool:
     words = text[clause.start : max(token.end for token in (*clause.tokens, *clause.plain))].lower()
     alone = not clause.plain and clause.is_only(Kind.FREEZE, *_WHEN) and clause.has(*_WHEN)
     return all(pattern(name).search(words) for name in ("freezing", "everything")) or alone
+
+
+def _is_foreign(text: str) -> bool:
+    words = set(pattern("third language").findall(text))
+    return len(words) >= _FOREIGN or not all(map(str.isascii, words))
 
 
 def _note_spelling(draft: Draft, tokens: Sequence[TextToken]) -> None:

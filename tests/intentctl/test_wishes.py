@@ -95,7 +95,7 @@ def test_an_intent_of_the_service_gets_a_next_version_and_is_planned_for(run, th
     code, out, _ = run("amend", name, "no reconfiguration tomorrow", "--now", "2026-01-05", *there)
     assert code == 0
     assert f"{name} version 3" in out
-    assert "no reconfiguration on 2026-01-06" in out
+    assert "no reconfiguration on 6 Jan 2026" in out
 
 
 @rows(("now", "tomorrow"), [("2026-01-05T09:30", "2026-01-06"), ("2026-01-05T23:30-08:00", "2026-01-07")])
