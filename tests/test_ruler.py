@@ -20,18 +20,18 @@ from tests.test_architecture import PACKAGES, ROOT, Function, Source, circles, m
 
 MAX_STATEMENTS = {
     "prompts": 7,
-    "intent": 7_682,
+    "intent": 7_945,
     "validator": 861,
     "selector": 3_540,
     "runtime": 11_081,
-    "service": 9_377,
-    "intentctl": 4_502,
+    "service": 9_378,
+    "intentctl": 4_506,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
 MAX_CLASSES = 895
-MAX_FILES = 375
+MAX_FILES = 376
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
 MAX_ROOMS = 20
@@ -39,7 +39,7 @@ MAX_ROOMS_OF = {"service": 60, "intentctl": 36, "intent.rules": 31, "runtime": 2
 """Files and folders in a folder, where there are more than usual."""
 MAX_ARROWS_UP = {"service": 90, "runtime.torch_engine": 2, "runtime.vllm_engine": 2}
 """Imports between rooms of a folder that reach each other in a circle; elsewhere there are none."""
-MAX_RUN = {"parse": (101, 956), "plan": (124, 1_542)}
+MAX_RUN = {"parse": (101, 962), "plan": (124, 1_542)}
 """Command to the most files and functions of the packages that it runs; what runs at import does not count."""
 
 TRACE = """

@@ -425,7 +425,7 @@ def _share_windows(read: Read) -> None:
 
 
 def _share_periods(read: Read) -> None:
-    """``availability 99.9% and errors below 1%, over 28 days``: a period beside the evidence is that of the goal before.
+    """Give a period beside the evidence to the goal before: ``availability 99.9%, over 28 days``.
 
     On a line of its own it is that of all before it; one that leads is that of the goals behind it.
     """

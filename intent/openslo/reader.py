@@ -327,8 +327,8 @@ def _period(window: Any, path: str) -> _Lost:
     duration = text_of(window["duration"], f"{path}/duration")
     if not _DURATION.fullmatch(duration):
         raise OpenSloError(f"{path}/duration", f"must be a duration as {PERIOD!r}, not {shown(duration)}")
-    said = duration == PERIOD or _over_s(duration) is not None
-    return [] if said and "calendar" not in window else [(Loss(path, "period_read"), {"window": duration})]
+    is_held = duration == PERIOD or _over_s(duration) is not None
+    return [] if is_held and "calendar" not in window else [(Loss(path, "period_read"), {"window": duration})]
 
 
 def _over_s(duration: str) -> int | None:

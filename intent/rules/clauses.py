@@ -341,7 +341,7 @@ def _scoped(segments: Sequence[Clause]) -> list[Clause]:
         elif (
             result and segment.opens_sentence and segment.is_only(Kind.OVER)
         ):  # a line of its own is about all before it
-            result = [replace(one, scope={Kind.OVER: tuple(segment.tokens), **one.scope}) for one in result]
+            result = [replace(clause, scope={Kind.OVER: tuple(segment.tokens), **clause.scope}) for clause in result]
         elif result and not any(result[-1].has(kind) for kind in SCOPES if segment.has(kind)):
             result[-1] = replace(result[-1], tokens=(*result[-1].tokens, *segment.of(*SCOPES)))
         else:
@@ -354,7 +354,10 @@ _ENDS = frozenset({".", "\n"})
 
 
 def _is_shared(led: Sequence[Clause]) -> bool:
-    """Whether a tenant that leads covers more than one wish: not in "acme 1 s; free 4 s; 4 GPUs", "acme on A100; no int4"."""
+    """Whether a tenant that leads covers more than one wish.
+
+    Not in ``acme 1 s; free 4 s; 4 GPUs`` and ``acme on A100; no int4``.
+    """
     names = {token.value for clause in led for token in clause.of(Kind.TENANT)}
     return len(names) == 1 and not any(clause.has(Kind.SELECTOR) for clause in led)
 

@@ -176,6 +176,16 @@ class Draft:
         self.findings.append(Finding(code, "/text", words, quoted, sayings[0]))
         self.questions.append(Question(words, sayings, sayings[0], texts))
 
+    def note_spelling(self, tokens: Sequence[TextToken]) -> None:
+        """Say which words were taken for others, at the goal they stand in or in front of."""
+        ends = [end for _, end in self.places]
+        for token in tokens:
+            place = next((n for n, end in enumerate(ends) if token.start < end), len(ends) - 1)
+            if token.misspelt and ends:
+                was, taken = token.misspelt
+                words = self.say("assumed_spelling", was=was, taken=taken)
+                self.assumptions.append(Assumption(f"/goals/{place}/evidence", words))
+
     def said(self, token: TextToken) -> str:
         """The words of the text in this place."""
         return self.text[token.start : token.end]

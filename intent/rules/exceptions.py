@@ -83,7 +83,7 @@ _REFUSED = re.compile(r"n't\b|\b(?:not|never|no longer|cannot)\b|[不别](?=让|
 
 
 def _is_doubtful(draft: Draft, clause: Clause) -> bool:
-    """Whether a leave is refused, has a least extent, or has an exception of its own: ``waive it except for acme``."""
+    """Whether a leave is refused, has a least extent or an exception: ``waive it except for acme``."""
     amount = clause.first(Kind.QUANTITY)
     floors = [token for token in clause.of(Kind.COMPARISON) if token.value == ">="]
     least = any(amount is not None and 0 <= amount.start - token.end <= 1 for token in floors)

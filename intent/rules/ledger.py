@@ -396,7 +396,7 @@ def account(
         clause for clause in clauses_of(draft.text) if any(overlaps(clause, place) for place in draft.places)
     ]
     clauses, wide = (
-        [one for one in clauses_of(draft.text) if one in goal_clauses or _continues(draft, one, tokens, kinds)]
+        [part for part in clauses_of(draft.text) if part in goal_clauses or _continues(draft, part, tokens, kinds)]
         for kinds in (_BELONGING, _ECHOING)
     )
     others = {

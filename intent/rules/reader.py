@@ -8,7 +8,6 @@ from itertools import pairwise, zip_longest
 from intent.fold import Place, overlaps
 from intent.injection import orders
 from intent.models import (
-    Assumption,
     Catalogue,
     Config,
     Finding,
@@ -70,6 +69,7 @@ from intent.rules.respectively import in_rows
 from intent.rules.statements import (
     WISHING,
     is_complaint,
+    is_foreign,
     is_maintenance,
     is_report,
     is_state,
@@ -89,8 +89,6 @@ _KEPT = frozenset(
 """Kinds that may change the goal they stand beside, and that no word of it took up."""
 _BESIDE = 6
 """Characters between the words of one named time: ``the morning of the peak``."""
-_FOREIGN = 3
-"""Different function words of another language that are no chance."""
 _WHEN = (Kind.WINDOW, Kind.BAD_TIME)
 _NAMED = re.compile(r"(?i)(?:\b(?:tenant|customer|user|model)s?|租户|客户|用户|模型)\s*[\"'“‘「]$")
 """Before a quoted name."""
@@ -226,9 +224,8 @@ class _Reader:
         self._settle()
         if not draft.goals and not draft.questions:
             self._ask_what_is_meant(tokens)
-        _note_spelling(
-            draft,
-            [token for token in tokens if token not in self.leftovers and token.kind is not Kind.UNKNOWN],
+        draft.note_spelling(
+            [token for token in tokens if token not in self.leftovers and token.kind is not Kind.UNKNOWN]
         )
         left = [leftover for leftover in self.leftovers if leftover.kind in _KEPT and leftover.value != EVERYONE]
         used = tuple(places(self.used))
@@ -251,7 +248,7 @@ class _Reader:
             left = [found[place] for place in sorted(found)]
             left += account(draft, tokens, self._readings(tokens), taken, [*left, *self.open_words])
             left.sort(key=lambda token: token.start)
-        if draft.goals and _is_foreign(draft.text.lower()):
+        if draft.goals and is_foreign(draft.text.lower()):
             understood = in_words(draft.goals, draft.language)
             draft.ask("third_language", None, draft.say("third_language"), [draft.say("nothing"), understood])
         draft.ask_about(left)
@@ -516,22 +513,6 @@ def _is_about_all(clause: Clause, text: str) -> bool:
     words = text[clause.start : max(token.end for token in (*clause.tokens, *clause.plain))].lower()
     alone = not clause.plain and clause.is_only(Kind.FREEZE, *_WHEN) and clause.has(*_WHEN)
     return all(pattern(name).search(words) for name in ("freezing", "everything")) or alone
-
-
-def _is_foreign(text: str) -> bool:
-    words = set(pattern("third language").findall(text))
-    return len(words) >= _FOREIGN or not all(map(str.isascii, words))
-
-
-def _note_spelling(draft: Draft, tokens: Sequence[TextToken]) -> None:
-    """Say which words were taken for others, at the goal they stand in or in front of."""
-    ends = [end for _, end in draft.places]
-    for token in tokens:
-        place = next((n for n, end in enumerate(ends) if token.start < end), len(ends) - 1)
-        if token.misspelt and ends:
-            was, taken = token.misspelt
-            words = draft.say("assumed_spelling", was=was, taken=taken)
-            draft.assumptions.append(Assumption(f"/goals/{place}/evidence", words))
 
 
 def _continues(clause: Clause, ranking: Clause) -> bool:

@@ -109,7 +109,7 @@ def _names_the_same(draft: Draft, clause: Clause, place: tuple[int, int], token:
     if token is None and _is_freeze(clause) and last.window != "always":
         draft.repeated.append(place)
         return True
-    assumed = any(one.pointer == f"/goals/{len(draft.goals) - 1}/window" for one in draft.assumptions)
+    assumed = any(item.pointer == f"/goals/{len(draft.goals) - 1}/window" for item in draft.assumptions)
     if token is not None and assumed:
         draft.repeated.append(draft.places[-1])
         draft.take_back_goals(len(draft.goals) - 1)

@@ -114,6 +114,15 @@ def is_state(clause: Clause, text: str) -> bool:
     return bound and pattern("stands").search(_words(clause, text)) is not None
 
 
+def is_foreign(text: str) -> bool:
+    """Whether a text has three function words of another language, or a word in another script."""
+    words = set(pattern("third language").findall(text))
+    return len(words) >= _FOREIGN or not all(map(str.isascii, words))
+
+
+_FOREIGN = 3
+
+
 def speaks(clause: Clause, text: str) -> bool:
     """Whether a clause has a word that wishes."""
     return pattern("wishing").search(_words(clause, text)) is not None

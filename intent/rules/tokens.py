@@ -111,7 +111,7 @@ def _daily(text: str, match: TimeMatch) -> int:
 
 
 def _masked(text: str, periods: Iterable[Period]) -> str:
-    """The text without what only looks like a time: ``node a every day``, ``no worse than today``, ``over a week``."""
+    """The text without what only looks like a time: ``node a every day``, ``no worse than today``."""
     for start, end, _ in periods:
         text = text[:start] + "#" * (end - start) + text[end:]
     return _NO_WINDOW.sub(_blank, _NODE.sub(_blank, text))

@@ -198,9 +198,7 @@ class TimeReader:
             pieces.but_days = days
             return place + excepted
         if leads.words == ("over", "the") and days == WEEKENDS:
-            pieces.day = in_week(0, 5)
-            pieces.last_day = in_week(0, 6)
-            pieces.whole_days = True
+            pieces.span(in_week(0, 5), in_week(0, 6))
             return place
         if leads.words == ("over", "the"):
             pieces.code = "ambiguous_time"
@@ -249,9 +247,10 @@ class TimeReader:
         if found is None:
             return None
         day, part, place = found
-        pieces.day = day.first if isinstance(day, Days) else day
-        pieces.last_day = day.last if isinstance(day, Days) else pieces.last_day
-        pieces.whole_days = isinstance(day, Days)
+        if isinstance(day, Days):
+            pieces.span(day.first, day.last)
+        else:
+            pieces.day = day
         pieces.part = part or pieces.part
         pieces.day_edge = pieces.day_edge or leads.edge
         return self._to_another_day(place, leads, pieces)
@@ -273,8 +272,7 @@ class TimeReader:
         if last is None or isinstance(last, Days) or pieces.day is None:
             pieces.code = "ambiguous_time"
             return after
-        pieces.last_day = last
-        pieces.whole_days = True
+        pieces.span(pieces.day, last)
         return after
 
     def _date(self, leads: _Leads) -> tuple[Day | Days, str | None, int] | None:

@@ -43,7 +43,7 @@ def find_periods(text: str) -> Iterator[Period]:
         found = [*_ANYWHERE.finditer(text, *clause.span())]
         found += _BESIDE_A_SHARE.finditer(text, *clause.span()) if is_share else ()
         after = clause.start()
-        for match in sorted(found, key=lambda one: (one.start(), -one.end())):
+        for match in sorted(found, key=lambda match: (match.start(), -match.end())):
             seconds = _seconds(match[0])
             if match.start() >= after and 0 < seconds <= LONGEST_S and seconds % 60 == 0:
                 yield *match.span(), int(seconds)

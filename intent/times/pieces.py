@@ -144,6 +144,12 @@ class WindowParts:
     zone: str | None = None
     code: str | None = None
 
+    def span(self, first: Day, last: Day) -> None:
+        """Note whole days that follow each other."""
+        self.day = first
+        self.last_day = last
+        self.whole_days = True
+
     @property
     def is_until(self) -> bool:
         """Whether it ends at the time said."""

@@ -68,7 +68,7 @@ def _meaning(mark: TimeRole, value: Any) -> Any:
 
 
 def _day(days: Any) -> Day | Days:
-    """What a row of days means: so many from today, from one weekday of a week to another, or nobody knows."""
+    """What a row means: so many days from today, from one weekday of a week to another, or several."""
     if isinstance(days, list):
         first, last = days
         return Days(in_week(*first), in_week(*last))
@@ -299,8 +299,8 @@ def _month_day(text: str) -> Read:
 def _several(text: str) -> Read:
     month = next(MONTHS[word] for word in re.findall("[a-z]+", text) if word in MONTHS)
     first, last, *year = (int(number) for number in re.findall(r"\d+", text))
-    said = year[0] if year else None
-    return TimeRole.DATE, (Days(on_date(month, first, said), on_date(month, last, said)), None)
+    in_year = year[0] if year else None
+    return TimeRole.DATE, (Days(on_date(month, first, in_year), on_date(month, last, in_year)), None)
 
 
 def _chinese_several(text: str) -> Read:
