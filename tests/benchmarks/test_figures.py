@@ -99,7 +99,9 @@ def test_no_wrong_reply_comes_to_a_number_a_unit_a_metric_a_name_or_a_side_that_
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [500, pytest.param(20_000, marks=pytest.mark.exhaustive)])
 def test_no_edit_of_one_word_is_read_otherwise_than_it_says(count):
-    found = list(pairs(DEPLOYED, load(EVERY), count, random.Random(1)))
+    texts = load(EVERY)
+    drawn = texts if count > len(texts) else random.Random(2).sample(texts, 2 * count)
+    found = list(pairs(DEPLOYED, drawn, count, random.Random(1)))
     equal = [pair for pair in found if pair.is_equal]
     assert len(found) > 0.95 * count
     assert [pair for pair in found if not pair.holds] == []
@@ -107,13 +109,13 @@ def test_no_edit_of_one_word_is_read_otherwise_than_it_says(count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [150, pytest.param(2_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [60, pytest.param(2_000, marks=pytest.mark.exhaustive)])
 def test_what_goals_share_does_not_depend_on_punctuation(count):
     assert [one for one in joined_otherwise(DEPLOYED, count, random.Random(1)) if not one.holds] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.exhaustive)])
 def test_hardly_a_text_does_without_a_word_that_a_goal_claims(count):
     texts = load(EVERY)
     found = list(idle_words(DEPLOYED, random.Random(1).sample(texts, min(count, len(texts)))))

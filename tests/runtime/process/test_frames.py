@@ -186,7 +186,7 @@ async def test_spoilt_frames_leave_no_end_hanging_and_nothing_behind(name, count
         tracemalloc.stop()
     assert min(grown) < 200_000
     assert {"mark", "type", "body"} <= seen <= {"mark", "version", "size", "body", "type", None}
-    assert open_files() == files
+    assert open_files() <= files, "a collection may close what others left open, and opens nothing"
 
 
 PROCESSES = {
