@@ -121,7 +121,7 @@ def test_what_is_sustained_is_what_a_run_ten_times_as_long_gets(servers, name, l
 
 
 @pytest.mark.slow
-@tries(40)
+@tries(20)
 @given(
     st.sampled_from(SERVERS),
     st.sampled_from(sorted(LOADS)),
