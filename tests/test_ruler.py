@@ -20,7 +20,7 @@ from tests.test_architecture import PACKAGES, ROOT, Function, Source, circles, m
 
 MAX_STATEMENTS = {
     "prompts": 7,
-    "intent": 7_945,
+    "intent": 7_950,
     "validator": 861,
     "selector": 3_540,
     "runtime": 11_081,
@@ -39,7 +39,7 @@ MAX_ROOMS_OF = {"service": 60, "intentctl": 36, "intent.rules": 31, "runtime": 2
 """Files and folders in a folder, where there are more than usual."""
 MAX_ARROWS_UP = {"service": 90, "runtime.torch_engine": 2, "runtime.vllm_engine": 2}
 """Imports between rooms of a folder that reach each other in a circle; elsewhere there are none."""
-MAX_RUN = {"parse": (101, 962), "plan": (124, 1_542)}
+MAX_RUN = {"parse": (101, 963), "plan": (124, 1_542)}
 """Command to the most files and functions of the packages that it runs; what runs at import does not count."""
 
 TRACE = """

@@ -155,7 +155,11 @@ class GoalSlots:
             self.refuse("number", f"{number[:60]!r} is no number of the evidence; copy it")
             return None
         unit = None if self.slots["subject"] in _COUNTED else self.slots["unit"]
-        found = amount(self.source, place, unit, self.slots["period"]) or self._as_before(place)
+        words = self.slots["period"]
+        near = self.source.place(words, self.place) if words else None
+        is_measured = near is not None and any(token.kind is Kind.OVER for token in self.source.within(near))
+        period = None if is_measured else words  # "99.9% over a quarter"
+        found = amount(self.source, place, unit, period) or self._as_before(place)
         if found is None:
             self.refuse("unit", f"number, unit and period are not said so at {number[:60]!r}; copy them")
         elif found.value.unit is not None:

@@ -406,7 +406,7 @@ def account(
         "told": (*taken.told, *_reasons(draft.text, tokens)),
         "idiom": places([token for token in tokens if token.kind is Kind.FILLER]),
         "joins": [
-            *_neither(draft.text, goal_clauses),
+            *_neither(draft.text, goal_clauses, tokens),
             *places([token for token in tokens if token.kind in {Kind.JOIN, Kind.STOP, Kind.LIST}]),
         ],
     }
@@ -503,12 +503,14 @@ def _ceilings(draft: Draft, clauses: Sequence[Place]) -> Iterator[Reading]:
             yield from (Reading(number, clause, "<=", turns={LIMIT}) for clause in clauses if overlaps(clause, place))
 
 
-def _neither(text: str, clauses: Iterable[Place]) -> Iterator[Place]:
-    """Each "or" that a negation before it makes an "and": ``don't touch gpu-2 or gpu-3``."""
+def _neither(text: str, clauses: Iterable[Place], tokens: Sequence[TextToken]) -> Iterator[Place]:
+    """Each "or" before a name that a negation makes an "and": ``don't touch gpu-2 or gpu-3``."""
+    named = [token.start for token in tokens if token.kind in _NAMES or token.kind is Kind.PRECISION]
     for start, end in clauses:
         words = text[start:end].lower()
         if denied := _DENIES.search(words):
-            yield from ((start + match.start(), start + match.end()) for match in _OR.finditer(words, denied.end()))
+            places = [(start + match.start(), start + match.end()) for match in _OR.finditer(words, denied.end())]
+            yield from (place for place in places if any(0 <= at - place[1] <= _ARTICLE for at in named))
 
 
 _DENIES = re.compile(r"\b(?:not|no|never|neither|nor|without)\b|n't\b|[不别禁]")
