@@ -233,6 +233,7 @@ SLOTS = {
     Kind.TENANT: ("tenant",),
     Kind.MODEL: ("model",),
     Kind.PERIOD: ("unit",),
+    Kind.OVER: ("over_s",),
     Kind.METRIC: ("metric", "unit"),
 }
 """What a token of this kind says of a goal."""
@@ -240,6 +241,7 @@ _UNSAID: Mapping[Kind, tuple[tuple[str, Any], ...]] = {
     Kind.WINDOW: (("window", "always"),),
     Kind.TENANT: (("tenant", None),),
     Kind.MODEL: (("model", None),),
+    Kind.OVER: (("over_s", None),),
 }
 _IN_PLACE = (Kind.STAT, Kind.COMPARISON, Kind.QUANTITY, Kind.PERIOD)
 _SILENT = (Kind.FILLER, Kind.AUDIENCE, Kind.ONLY, Kind.TO, Kind.JOIN, Kind.LIST, Kind.STOP)

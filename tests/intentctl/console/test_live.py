@@ -6,7 +6,7 @@ What a browser makes of it stands in ``test_browser.py``; here are the messages,
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -102,7 +102,10 @@ def test_a_part_of_a_page_whose_key_was_revoked_is_refused(shared_place):
     mallory = shared_place.http(Role.OPERATOR, "mallory")
     assert mallory.get("/parts/strip").status_code == 200
     shared_place.revoke("mallory")
-    mallory.post("/control", {"paused": "no"})  # the console hears of it with the first answer
+    with suppress(
+        AssertionError
+    ):  # the console hears of it with the first answer, or did before: then no page has a token
+        mallory.post("/control", {"paused": "no"})
     assert mallory.get("/parts/strip").status_code == 401
 
 
