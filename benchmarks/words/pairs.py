@@ -1,4 +1,4 @@
-"""Minimal pairs: one word flipped, put in or taken out, and what that does to the reading. Goals that are joined otherwise.
+"""Minimal pairs: one word flipped, put in or taken out, and goals that are joined otherwise.
 
 Each edit states its relation: the goals are the same, one bound is turned round, they differ, or the words are asked about. A
 pair violates it where the edited text is accepted with goals that the relation excludes.

@@ -355,7 +355,7 @@ def read_answer(
         _add(read, context, slots, f"/goals/{number}", opposed[number], bases[number] if bases else None)
         read.built += [number] * (len(read.draft.goals) - before)
     _share_windows(read)
-    _share_periods(read)
+    _share_periods(read, [place for words in answer["told"] for place in read.source.places(words)])
     read.problems += _absent(read.source, answer)
     _weigh(read, answer)
     return read
@@ -424,14 +424,15 @@ def _share_windows(read: Read) -> None:
             ]
 
 
-def _share_periods(read: Read) -> None:
+def _share_periods(read: Read, reported: Sequence[Place]) -> None:
     """Give a period beside the evidence to the goal before: ``availability 99.9%, over 28 days``.
 
     On a line of its own it is that of all before it; one that leads is that of the goals behind it.
     """
     goals = read.draft.goals
     for token in read.source.tokens:
-        if token.kind is not Kind.OVER or any(overlaps((token.start, token.end), place) for place in read.evidence):
+        taken = any(overlaps((token.start, token.end), place) for place in (*read.evidence, *reported))
+        if token.kind is not Kind.OVER or taken:
             continue
         takers = [
             number

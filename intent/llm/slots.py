@@ -19,6 +19,7 @@ from intent.rules.quantities import Quantity
 from intent.rules.questions import ask_time
 from intent.rules.readings import BoundReading
 from intent.rules.tokens import TextToken
+from intent.times.periods import find_periods
 from intent.times.scanner import NUMBERS
 from intent.times.spans import is_rest, rest_of, together
 
@@ -156,9 +157,7 @@ class GoalSlots:
             return None
         unit = None if self.slots["subject"] in _COUNTED else self.slots["unit"]
         words = self.slots["period"]
-        near = self.source.place(words, self.place) if words else None
-        is_measured = near is not None and any(token.kind is Kind.OVER for token in self.source.within(near))
-        period = None if is_measured else words  # "99.9% over a quarter"
+        period = None if words and next(find_periods(fold(words).text), None) else words  # "99.9% over a quarter"
         found = amount(self.source, place, unit, period) or self._as_before(place)
         if found is None:
             self.refuse("unit", f"number, unit and period are not said so at {number[:60]!r}; copy them")

@@ -122,7 +122,12 @@ def _bound(draft: Draft, reading: BoundReading, metric: str) -> Goal | None:
         ask_bound(draft, reading, metric)
         return None
     quantity = normalised(draft, reading, metric, amount)
-    caps = reading.comparison is None and _is_rationed(draft, reading, metric)
+    capped = _is_rationed(draft, reading, metric)
+    caps = reading.comparison is None and capped
+    limits = metric in THROUGHPUTS and _RATE_LIMIT.search(draft.text.lower())
+    if reading.comparison is None and reading.tenant and limits and not capped:
+        ask_comparison(draft, None, amount)  # a limit of somebody else's is said: is this one too?
+        return None
     op = ("<=" if caps else _operator(draft, reading, metric, amount)) if quantity else None
     if quantity is None or op is None:
         return None
@@ -130,8 +135,7 @@ def _bound(draft: Draft, reading: BoundReading, metric: str) -> Goal | None:
         ask_whole(draft, amount, metric)
         return None
     bound = {"op": op, "value": quantity.value, "unit": quantity.unit}
-    rationed = op == "<=" and _is_rationed(draft, reading, metric)
-    if reading.comparison is None or reading.opposed or rationed or not _is_unusual(metric, op):
+    if reading.comparison is None or reading.opposed or (op == "<=" and capped) or not _is_unusual(metric, op):
         return _objective(draft, reading, metric, bound)
     return _unusual(draft, reading, metric, bound)
 
@@ -227,8 +231,9 @@ def _operator(draft: Draft, reading: BoundReading, metric: str, amount: TextToke
 def _is_rationed(draft: Draft, reading: BoundReading, metric: str) -> bool:
     """``limit free to 2 rps``: a cap on what one tenant may send, and no floor of the service."""
     words = draft.said(draft.here).lower() if draft.here else ""
-    capped = _RATIONED.search(words) or _RATE_LIMIT.search(draft.text.lower())
-    return reading.tenant is not None and metric in THROUGHPUTS and capped is not None
+    noun = _RATE_LIMIT.search(draft.text.lower())
+    is_next = noun is not None and not re.search(r"\d", draft.text[noun.end() : reading.start])
+    return reading.tenant is not None and metric in THROUGHPUTS and (is_next or _RATIONED.search(words) is not None)
 
 
 _RATIONED = re.compile(

@@ -364,14 +364,8 @@ def _is_shared(led: Sequence[Clause]) -> bool:
 
 def _is_heading(segment: Clause, following: Clause | None) -> bool:
     """``The latency objectives for enterprise are:``, above lines."""
-    bare = segment.has(*SCOPES) and segment.is_only(*SCOPES, *_HARMLESS, Kind.METRIC)
-    return (
-        bare
-        and segment.opens_sentence
-        and following is not None
-        and following.joint == ":"
-        and following.opens_sentence
-    )
+    lists = following is not None and following.joint == ":" and following.opens_sentence and segment.opens_sentence
+    return lists and segment.has(*SCOPES) and segment.is_only(*SCOPES, *_HARMLESS, Kind.METRIC)
 
 
 def _leading(segment: Clause, following: Clause | None) -> Scope:

@@ -182,8 +182,7 @@ class Draft:
         for token in tokens:
             place = next((n for n, end in enumerate(ends) if token.start < end), len(ends) - 1)
             if token.misspelt and ends:
-                was, taken = token.misspelt
-                words = self.say("assumed_spelling", was=was, taken=taken)
+                words = self.say("assumed_spelling", was=token.misspelt[0], taken=token.misspelt[1])
                 self.assumptions.append(Assumption(f"/goals/{place}/evidence", words))
 
     def said(self, token: TextToken) -> str:

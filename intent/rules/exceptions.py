@@ -85,15 +85,15 @@ _REFUSED = re.compile(r"n't\b|\b(?:not|never|no longer|cannot)\b|[不别](?=让|
 def _is_doubtful(draft: Draft, clause: Clause) -> bool:
     """Whether a leave is refused, has a least extent or an exception: ``waive it except for acme``."""
     amount = clause.first(Kind.QUANTITY)
-    floors = [token for token in clause.of(Kind.COMPARISON) if token.value == ">="]
-    least = any(amount is not None and 0 <= amount.start - token.end <= 1 for token in floors)
-    least = least or any("least" in draft.said(token).lower() for token in clause.of(Kind.BY))
-    least = least and not any(token.value == "<=" for token in clause.of(Kind.COMPARISON))  # 最多超 20%
+    sides = clause.of(Kind.COMPARISON)
+    least = any("least" in draft.said(token).lower() for token in clause.of(Kind.BY)) or any(
+        amount is not None and token.value == ">=" and 0 <= amount.start - token.end <= 1 for token in sides
+    )
+    capped = any(token.value == "<=" for token in sides)  # 最多超 20%
     leave = clause.first(Kind.EXCEPT, Kind.MAY, Kind.ALLOW)
     ends = clause.start if leave is None else leave.start if leave.kind is Kind.EXCEPT else leave.end + _NOT
-    words = draft.text[clause.start : ends].lower()
     spared = any(draft.said(token).lower().startswith(("except", "除")) for token in clause.of(Kind.EXCEPT)[1:])
-    return least or spared or _REFUSED.search(words) is not None
+    return (least and not capped) or spared or _REFUSED.search(draft.text[clause.start : ends].lower()) is not None
 
 
 def _add(draft: Draft, clause: Clause, token: TextToken) -> None:

@@ -81,7 +81,7 @@ def _is_report(clause: Clause, text: str, words: str) -> bool:
 def _is_state(clause: Clause, following: Clause | None, text: str) -> bool:
     """``TTFT is 3 s now, get it under 2 s``: the first says how it is."""
     level = "level again" if clause.has(*_CHANGING) else "at a level"
-    if clause.has(*AMOUNTS) and pattern(level).search(text):
+    if clause.has(*AMOUNTS) and pattern(level).search(text) and not pattern("wishing").search(text):
         return True
     stands = (
         clause.has(Kind.METRIC)
@@ -117,10 +117,7 @@ def is_state(clause: Clause, text: str) -> bool:
 def is_foreign(text: str) -> bool:
     """Whether a text has three function words of another language, or a word in another script."""
     words = set(pattern("third language").findall(text))
-    return len(words) >= _FOREIGN or not all(map(str.isascii, words))
-
-
-_FOREIGN = 3
+    return len(words) > 2 or not all(map(str.isascii, words))
 
 
 def speaks(clause: Clause, text: str) -> bool:

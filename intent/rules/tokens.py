@@ -32,6 +32,7 @@ _NO_WINDOW = re.compile(_NAMES["no window"])
 _LETTER = 2
 """Characters of a node's name that is too short to stand by itself: ``a`` is an article."""
 _BAN = re.compile(_NAMES["ban"])
+_SENTENCE = re.compile(r"(?:[^.;!?\n。；]|\.(?=\S))+")
 _REFERENCE = "reference"
 _MEASURED = "measured over"
 _MENTION = re.compile(_NAMES["mention"])
@@ -84,7 +85,7 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     lasting = {start: seconds for start, _, seconds in periods}
     for match in sorted(
         [
-            *_measured(periods),
+            *(TimeMatch(start, end, None, _MEASURED) for start, end, _ in periods),
             *find(_masked(folded.text, periods), catalogue),
             *_references(folded.text, names.phrases),
             *_dates(folded.text),
@@ -117,10 +118,6 @@ def _masked(text: str, periods: Iterable[Period]) -> str:
     return _NO_WINDOW.sub(_blank, _NODE.sub(_blank, text))
 
 
-def _measured(periods: Iterable[Period]) -> list[TimeMatch]:
-    return [TimeMatch(start, end, None, _MEASURED) for start, end, _ in periods]
-
-
 def _blank(match: re.Match[str]) -> str:
     return "#" * len(match[0])
 
@@ -144,7 +141,8 @@ def _rests(text: str) -> list[TimeMatch]:
 
 
 def _meaning(match: TimeMatch, text: str) -> tuple[Kind, Any]:
-    once = match.problem == "ambiguous_time" and match.window and _BAN.search(text)
+    parts = (part[0] for part in _SENTENCE.finditer(text) if part.start() <= match.start < part.end())
+    once = match.problem == "ambiguous_time" and match.window and any(map(_BAN.search, parts))
     if match.problem is None or once:
         return Kind.WINDOW, match.window
     kinds = {

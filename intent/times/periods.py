@@ -60,8 +60,7 @@ def _seconds(words: str) -> float:
 def spoken_period(seconds: int, language: Language) -> str:
     """The canonical phrase of a period, which ``find_periods`` reads as exactly this one."""
     english, chinese, size = next(unit for unit in _UNITS if seconds % unit[2] == 0)
-    count = seconds // size
-    return f"over a {count}-{english} window" if language == "en" else f"按 {count} {chinese}窗口"
+    return f"over a {seconds // size}-{english} window" if language == "en" else f"按 {seconds // size} {chinese}窗口"
 
 
 _UNITS = (("day", "天", 86400), ("hour", "小时", 3600), ("minute", "分钟", 60))
