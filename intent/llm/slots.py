@@ -19,7 +19,6 @@ from intent.rules.quantities import Quantity
 from intent.rules.questions import ask_time
 from intent.rules.readings import BoundReading
 from intent.rules.tokens import TextToken
-from intent.times.periods import find_periods
 from intent.times.scanner import NUMBERS
 from intent.times.spans import is_rest, rest_of, together
 
@@ -157,8 +156,8 @@ class GoalSlots:
             return None
         unit = None if self.slots["subject"] in _COUNTED else self.slots["unit"]
         words = self.slots["period"]
-        period = None if words and next(find_periods(fold(words).text), None) else words  # "99.9% over a quarter"
-        found = amount(self.source, place, unit, period) or self._as_before(place)
+        kinds = (token.kind for at in self.source.places(words or "") for token in self.source.within(at))
+        found = amount(self.source, place, unit, None if Kind.OVER in kinds else words) or self._as_before(place)
         if found is None:
             self.refuse("unit", f"number, unit and period are not said so at {number[:60]!r}; copy them")
         elif found.value.unit is not None:
