@@ -35,7 +35,8 @@ def add_placements(draft: Draft, clause: Clause) -> list[TextToken]:
     end = max(token.end for token in (selectors if refused else (*clause.tokens, *clause.plain)))
     if pattern("device back").search(draft.text[clause.start : end].lower()):
         return selectors  # "put gpu-2 back in rotation": it may serve, and need not
-    if rule is None:
+    counted = clause.joint is None and getattr(before, "metric", None) == "gpu_count"
+    if rule is None or (refused and counted):  # "keep two L40S out of it"
         words = draft.say("placement_unclear", said=draft.quoted(selectors[0]))
         name = draft.said(selectors[0])
         draft.ask(

@@ -151,7 +151,7 @@ class _Reader:
         left = len(self.leftovers)
         state = (self.previous, self.change, self.ranking, self.waiting)
         aside = clause.joint == "(" and not clause.has(*HEADS, Kind.COMPARISON, Kind.EXCEPT, *SCOPES)
-        bare = clause.is_only(*AMOUNTS, Kind.STAT) and not clause.opens_sentence and not speaks(clause, draft.text)
+        bare = clause.is_only(*AMOUNTS, Kind.STAT) and not speaks(clause, draft.text)
         adds = aside or (self.after_told and bare)
         if not adds:  # "TTFT was awful yesterday, 4 s at p95"
             self._take(clause)
@@ -327,7 +327,7 @@ class _Reader:
         ranking = self.ranking
         self.ranking = None
         clause = self._completed(self._with_one_window(clause))
-        if unreadable := next((token for token in clause.plain if _is_unreadable(token)), None):
+        if unreadable := next((token for token in clause.plain if str(token.value)[0].isdigit()), None):
             if clause.has(*HEADS, Kind.UNIT):
                 ask_number(self.draft, unreadable)
         elif ranking is not None and _continues(clause, ranking):
@@ -526,10 +526,6 @@ def _continues(clause: Clause, ranking: Clause) -> bool:
     second = clause.is_only(Kind.METRIC, Kind.QUALITY, Kind.UNIT, Kind.TENANT) and clause.tokens[-1].value == ("s", 1.0)
     last = sides and (clause.tokens[-1].value in {"last", "then"} or second)
     return last or (sides and link.kind is Kind.PRIORITY and link.value in {"over", "then", "last"})
-
-
-def _is_unreadable(token: TextToken) -> bool:
-    return str(token.value)[0].isdigit()
 
 
 def without_orders(tokens: Sequence[TextToken], places: Sequence[tuple[int, int]]) -> list[TextToken]:

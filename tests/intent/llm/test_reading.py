@@ -226,6 +226,18 @@ def test_settings_of_one_topology_share_the_window_of_the_last(here):
     assert draft.assumptions == []
 
 
+@rows(
+    ("text", "told", "over_s"),
+    [
+        ("TTFT under 2s, over 28 days", (), 2419200),
+        ("the report goes over 28 days. TTFT under 2s", ("the report goes over 28 days",), None),
+    ],
+)
+def test_a_period_beside_a_goal_is_its_own_and_one_that_is_told_is_not(text, told, over_s, here):
+    draft = understood(text, here, TTFT, told=list(told))
+    assert ([one.over_s for one in draft.goals], draft.questions) == ([over_s], [])
+
+
 def test_the_rest_of_the_time_follows_the_goals_before(here):
     text = "TTFT under 1s on weekdays 9 to 17; at peak 2s, otherwise 4s"
     first = bound("TTFT under 1s", number="1", unit="s", window="on weekdays 9 to 17")
