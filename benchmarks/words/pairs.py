@@ -91,7 +91,7 @@ def pairs(deployment: Deployment, utterances: Sequence[Utterance], count: int, c
 
 
 def _fits(edit: Edit, carrier: Carrier) -> bool:
-    """Whether the words stand there once, in a text of one sentence; at an end only where a goal stands there."""
+    """Whether the words stand once in a text of one sentence; at an end only where a goal stands."""
     said = carrier.utterance.text.rstrip(_END)
     behind, before = "$" in edit.pattern.pattern, "^" in edit.pattern.pattern
     at_an_end = (carrier.ends or not behind) and (carrier.begins or not before)
@@ -175,7 +175,7 @@ class Joined:
 
 
 def joined_otherwise(deployment: Deployment, count: int, chance: random.Random) -> Iterator[Joined]:
-    """Two or three goals under what leads them: on a line by each joint, or on lines and bullets under a heading."""
+    """Two or three goals: on one line by each joint, or on lines and bullets under a heading."""
     catalogue = deployment.catalogue(NOW)
     for _ in range(count):
         goals = chance.sample(_GOALS, chance.choice((2, 3)))

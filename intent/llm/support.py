@@ -188,19 +188,6 @@ def missing_stat(source: Source, stat: str | None, place: Place) -> str | None:
         return None if stat in here else f"the evidence says {', '.join(sorted(here))}, not {stat}"
     if any(token.kind is Kind.STAT and token.value == stat for token in source.tokens):
         return None
-    number = stat.removeprefix("p")
-    digits = [source.covering(at) for at in source.places(number)]
-    if any(digit is None or digit.kind is not Kind.QUANTITY or digit.value.unit in {None, "ratio"} for digit in digits):
-        return None
-    counts = [token.value.number for token in source.tokens if token.kind is Kind.QUANTITY and token.value.unit is None]
-    parts = [
-        *counts,
-        *(count / other for count, other in pairwise(counts) if other),
-        *(b / a for a, b in pairwise(counts) if a),
-    ]
-    shares = {f"{100 * part:g}" for part in parts}
-    if number in shares:  # "ninety-nine times out of a hundred"
-        return None
     return f"the text does not say {stat}; say null"
 
 

@@ -124,7 +124,7 @@ def _bound(draft: Draft, reading: BoundReading, metric: str) -> Goal | None:
     quantity = normalised(draft, reading, metric, amount)
     capped = _is_rationed(draft, reading, metric)
     caps = reading.comparison is None and capped
-    limits = metric in THROUGHPUTS and _RATE_LIMIT.search(draft.text.lower())
+    limits = metric in THROUGHPUTS and (_RATE_LIMIT.search(draft.text.lower()) or _follows_a_cap(draft, reading))
     if reading.comparison is None and reading.tenant and limits and not capped:
         ask_comparison(draft, None, amount)  # a limit of somebody else's is said: is this one too?
         return None
@@ -233,7 +233,28 @@ def _is_rationed(draft: Draft, reading: BoundReading, metric: str) -> bool:
     words = draft.said(draft.here).lower() if draft.here else ""
     noun = _RATE_LIMIT.search(draft.text.lower())
     is_next = noun is not None and not re.search(r"\d", draft.text[noun.end() : reading.start])
-    return reading.tenant is not None and metric in THROUGHPUTS and (is_next or _RATIONED.search(words) is not None)
+    goes_on = _follows_a_cap(draft, reading) and _ENTITLED.search(words) is None
+    is_said = is_next or goes_on or _RATIONED.search(words) is not None
+    return reading.tenant is not None and metric in THROUGHPUTS and is_said
+
+
+def _follows_a_cap(draft: Draft, reading: BoundReading) -> bool:
+    """``limit free to 2 rps and paid to 5 rps``: the goal before, in the same sentence, caps another tenant."""
+    before = draft.goals[-1] if draft.goals else None
+    if (
+        not isinstance(before, Objective)
+        or before.tenant is None
+        or before.op != "<="
+        or before.metric not in THROUGHPUTS
+    ):
+        return False
+    return re.search(r"[.!?;\n。！？；]", draft.text[draft.places[-1][1] : reading.start]) is None
+
+
+_ENTITLED = re.compile(
+    r"\b(?:gets?|needs?|has|have|wants?|deserves?|requires?|should get|guaranteed?)\b|需要|保证|要有"
+)
+"""Verbs of what a tenant is to have, which no cap is."""
 
 
 _RATIONED = re.compile(

@@ -95,7 +95,11 @@ def bind(clause: Clause, previous: Sequence[BoundReading], text: str) -> ClauseR
     if not heads and previous:
         counts = clause.has(Kind.THING, Kind.COUNTED)
         reading = replace(reading, quantity=quantity if counts else _with_unit(quantity, previous[-1].quantity))
-        complete = [_completed(reading, stats[0] if stats else None, base) for base in _antecedents(previous)]
+        elsewhere = clause.has(*SCOPES)
+        complete = [
+            _completed(reading, stats[0] if stats else None, base, elsewhere=elsewhere)
+            for base in _antecedents(previous)
+        ]
         return ClauseReading(tuple(_spread(complete, clause, previous)), (*leftovers, *stats[1:]))
     pairs, unpaired = _paired(heads, stats)
     readings = [_facing(replace(reading, head=head, stat=stat), text) for head, stat in pairs]
@@ -316,8 +320,13 @@ def _paired(
     return [(head, stats[0] if stats else None) for head in heads], tuple(stats[1:])
 
 
-def _completed(reading: BoundReading, stat: TextToken | None, previous: BoundReading) -> BoundReading:
-    """An ellipsis, ``... and 5s overnight``: head, statistic and comparison come from the goal before."""
+def _completed(
+    reading: BoundReading, stat: TextToken | None, previous: BoundReading, *, elsewhere: bool
+) -> BoundReading:
+    """An ellipsis, ``... and 5s overnight``: head, statistic and comparison come from the goal before.
+
+    What is wished softly is wished so ``elsewhere``, too; a second bound on the same is hard: ``ideally 1s, never over 2s``.
+    """
     return replace(
         reading,
         head=previous.head,
@@ -325,7 +334,7 @@ def _completed(reading: BoundReading, stat: TextToken | None, previous: BoundRea
         comparison=reading.comparison or (previous.comparison if reading.quantity else None) or previous.comparison,
         quantity=reading.quantity or previous.quantity,
         direction=reading.direction or previous.direction,
-        soft=reading.soft or previous.soft,
+        soft=reading.soft or (previous.soft and (elsewhere or stat is not None or reading.quantity is None)),
     )
 
 

@@ -126,7 +126,7 @@ def _is_part_of_day(window: Window) -> bool:
     return len(window.days) == len(DAYS) and (window.start, window.end) in _PART_HOURS
 
 
-_UNTIL = re.compile(r"\b(?:until|till|til|'til)\b|之前|以前|为止|直到|前(?:请|别|不)", re.IGNORECASE)
+_UNTIL = re.compile(r"\b(?:until|till|til|'til)\b|之前|以前|为止|直到|前(?:请|别|不|谁|一律|都|任何)", re.IGNORECASE)
 _TODAY = re.compile(
     r"\b(?:today|tonight|right now|this (?:morning|afternoon|evening)|incident|outage|inc-?\d+|sev-?\s?\d)\b"
     r"|今天|今晚|今早|今日|今儿|现在|故障|事故",
