@@ -23,15 +23,15 @@ MAX_STATEMENTS = {
     "intent": 7_951,
     "validator": 861,
     "selector": 3_540,
-    "runtime": 11_081,
+    "runtime": 11_198,
     "service": 9_378,
     "intentctl": 4_506,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
-MAX_CLASSES = 895
-MAX_FILES = 376
+MAX_CLASSES = 900
+MAX_FILES = 377
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
 MAX_ROOMS = 20

@@ -95,6 +95,6 @@ def form_of(shape: tuple[int, ...], num_heads: int, block_size: int, head_dim: i
     )
 
 
-def pages(cache: Any, block: int, form: str) -> Any:
-    """The pages of one block, ``[heads, *page shape]``, as a view of a layer's tensor."""
-    return cache[block] if form == PACKED else cache[block].permute(2, 0, 1, 3)
+def paged(cache: Any, form: str) -> Any:
+    """A layer's tensor as pages, ``[blocks, heads, *page shape]``: a view."""
+    return cache if form == PACKED else cache.permute(0, 3, 1, 2, 4)

@@ -140,7 +140,8 @@ class AttachSource(wire.Command[None], frozen=True):
     """Begin a switch away from here."""
 
     staging: StagingHandle
-    step_blocks: int
+    least_blocks: int
+    """Copied between two steps at least."""
 
 
 class Sync(wire.Command[SourceState], frozen=True):

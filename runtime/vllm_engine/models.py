@@ -31,7 +31,7 @@ class VllmSettings:
     staging_bytes: int = 0
     """Bound on the shared memory that KV is copied through during a switch; 0: as much as the KV caches."""
     slice_bytes: int = 0
-    """KV copied between two steps at most; 0: a part of the device."""
+    """KV copied between two steps at least, and more where that takes little time; 0: 4 MiB."""
     path: Literal["auto", "patch", "follow"] = "auto"
     """How requests come over; auto chooses for each."""
     visible: str = ""

@@ -49,6 +49,31 @@ def size_of(block_bytes: int, bound_bytes: int) -> int:
     return max(1, bound_bytes // block_bytes * block_bytes)
 
 
+class OpenStaging:
+    """A worker's side: the memory as its device reaches it."""
+
+    def __init__(self, handle: StagingHandle, device: Any) -> None:
+        """Map it; ``device`` is the one of the KV cache.
+
+        Raises:
+            EngineLostError: its maker is gone.
+        """
+        from runtime.vllm_engine.mapped import CudaHostMemory, MappedSlots
+
+        self.handle = handle
+        self._slots = open_slots(handle)
+        self._mapped = MappedSlots(self._slots, CudaHostMemory(device)) if device.type == "cuda" else None
+
+    def reaching(self, slot: int) -> Any:
+        """``[slots, layers, KV heads, *page shape]``, to be used up to this slot."""
+        return self._mapped.reaching(slot) if self._mapped else self._slots
+
+    def close(self) -> None:
+        """Let go of it. Idempotent."""
+        if self._mapped:
+            self._mapped.close()
+
+
 def open_slots(handle: StagingHandle) -> Any:
     """The memory as a tensor ``[slots, layers, KV heads, *page shape]``; it lives as long as the tensor.
 

@@ -259,11 +259,11 @@ class VllmShadow:
         with self._source.in_a_switch():
             memory = await self._engine.launcher_of(self._topology).memory(size)
         self._staging = Staging(geometry, block_bytes, settings.staging_bytes, memory)
-        step_blocks = max(1, settings.slice_bytes // block_bytes)
+        least_blocks = max(1, settings.slice_bytes // block_bytes)
         # nobody waits for the target's steps yet
         load_blocks = max(1, LOAD_BYTES // block_bytes)
         with self._source.in_a_switch():
-            await self._source.call(messages.AttachSource(self._staging.handle, step_blocks))
+            await self._source.call(messages.AttachSource(self._staging.handle, least_blocks))
             await target.call(messages.AttachTarget(self._staging.handle, load_blocks))
 
     async def _bring(self, target: Instance) -> None:

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from runtime.engine import GenerationRequest
 from runtime.vllm_engine.models import Stay, SwitchPath
 
+UNBOUNDED = 1 << 30
+"""Blocks of an order of which nobody waits for the step: all at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:

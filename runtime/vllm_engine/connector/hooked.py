@@ -3,6 +3,7 @@
 Hands each of its hooks to one of two sides.
 """
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,9 @@ class KvConnector(base.KVConnectorBase_V1):  # type: ignore[misc]
     def wait_for_save(self) -> None:
         """Store what this step is to store; its forward pass is done."""
         if (order := self._order) and order.store and self.worker:
-            stored = Ack(order.number, self.worker.store(order))
+            self.worker.wait()  # for the step itself, which is no copying
+            started_s = time.monotonic()
+            stored = Ack(order.number, self.worker.store(order), storing_s=time.monotonic() - started_s)
             self._ack = self._ack.plus(stored) if self._ack else stored
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:  # noqa: ARG002

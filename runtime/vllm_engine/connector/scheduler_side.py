@@ -6,17 +6,29 @@ Idle, it only keeps the requests by their names. In a switch it is told from out
 the scheduler's questions accordingly and writes an ``Order`` for the workers into each step.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runtime.sync.pace import Pace
 from runtime.vllm_engine.connector import hooks
-from runtime.vllm_engine.connector.frontier import Copies, SourceFrontier, TargetFrontier, View, tail_start
+from runtime.vllm_engine.connector.frontier import (
+    UNBOUNDED,
+    Copies,
+    SourceFrontier,
+    TargetFrontier,
+    View,
+    tail_start,
+)
 from runtime.vllm_engine.connector.pasts import RequestPast
 from runtime.vllm_engine.connector.worker_side import Ack, Order
 from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.messages import Extent
 from runtime.vllm_engine.staging import StagingHandle
+
+COPY_SHARE = 0.08
+"""Of its time that a source that serves may copy between steps: steps take longer by that."""
 
 
 @dataclass(slots=True)
@@ -34,10 +46,20 @@ class _Parked:
     """What the scheduler was told last."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """An order that is under way."""
+
+    store: Copies | None
+    load: Copies | None
+    at_s: float
+
+
 class SchedulerSide:
     """One engine's books of requests and of the KV that is on its way from or to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """``now``: seconds of a clock that does not jump."""
         self.geometry: KvGeometry | str = "no KV cache"
         """Of the whole engine, told by the workers; a string says why its pages cannot travel."""
         self.requests: dict[str, Any] = {}
@@ -54,7 +76,13 @@ class SchedulerSide:
         self._source: SourceFrontier | None = None
         self._target: TargetFrontier | None = None
         self._budget = 1
-        self._sent: dict[int, tuple[Copies | None, Copies | None]] = {}
+        """Blocks that a step takes from staging memory at most."""
+        self._now = now
+        self._pace: Pace | None = None
+        """Of what a source copies between steps; None in the cut."""
+        self._free_from_s = 0.0
+        """Before it nothing is copied in a step that computes something."""
+        self._sent: dict[int, _Sent] = {}
         self._number = 0
         self._admission_is_due = False
 
@@ -64,9 +92,10 @@ class SchedulerSide:
 
     # --- told from outside ---
 
-    def attach_source(self, staging: StagingHandle) -> None:
-        """Begin to bring KV to staging memory."""
+    def attach_source(self, staging: StagingHandle, least_blocks: int) -> None:
+        """Begin to bring KV to staging memory, ``least_blocks`` blocks a step, or more if that takes little time."""
         self._attach(staging, 1)
+        self._pace = Pace(COPY_SHARE, least_blocks)
         self._source = SourceFrontier(staging.num_slots, staging.geometry.block_size)
 
     def attach_target(self, staging: StagingHandle, step_blocks: int) -> None:
@@ -80,13 +109,14 @@ class SchedulerSide:
         self._sent.clear()
         self.parked.clear()
 
-    def aim(self, names: tuple[str, ...], step_blocks: int) -> None:
+    def aim(self, names: tuple[str, ...]) -> None:
         """Source: copy what these requests lack before their last block, which the cut copies again anyway."""
-        self._aim(names, step_blocks, tail_start)
+        self._aim(names, tail_start)
 
-    def aim_at_all(self, names: tuple[str, ...], step_blocks: int) -> None:
-        """Source: copy all that these requests have computed by now."""
-        self._aim(names, step_blocks, lambda computed, _: computed)
+    def aim_at_all(self, names: tuple[str, ...]) -> None:
+        """Source, in the cut: copy at once all that these requests have computed by now."""
+        self._pace = None
+        self._aim(names, lambda computed, _: computed)
 
     def extents(self) -> dict[str, Extent]:
         """Source: every request and how far it has come."""
@@ -214,13 +244,13 @@ class SchedulerSide:
         self._admission_is_due = False
         if self._staging is None:
             return None
-        store = self._source.plan(self._views(scheduled), self._budget) if self._source else None
+        store = self._store(scheduled)
         load = self._target.plan(self._budget) if self._target else None
         arrived = self._arrivals()
         if store is None and load is None and not arrived:
             return None
         self._number += 1
-        self._sent[self._number] = (store, load)
+        self._sent[self._number] = _Sent(store, load, self._now())
         stored, loaded = (copies.pairs if copies else () for copies in (store, load))
         return Order(self._number, self._staging, stored, loaded, arrived)
 
@@ -239,29 +269,41 @@ class SchedulerSide:
 
     def acknowledged(self, ack: Ack) -> None:
         """The workers carried out an order."""
-        store, load = self._sent.pop(ack.number, (None, None))
+        sent = self._sent.pop(ack.number, _Sent(None, None, 0.0))
         self.copied_bytes += ack.stored_bytes + ack.loaded_bytes
-        if store and self._source:
-            self._source.done(store)
-        if load and self._target:
-            self._target.done(load)
+        if sent.store and self._source:
+            self._source.done(sent.store)
+            self._keep_pace(len(sent.store.pairs), ack.storing_s, sent.at_s)
+        if sent.load and self._target:
+            self._target.done(sent.load)
 
     # --- inside ---
+
+    def _store(self, scheduled: Mapping[str, int]) -> Copies | None:
+        """What the source copies next, if it may: nobody waits for a step that computes nothing."""
+        if self._source is None or (self._pace and scheduled and self._now() < self._free_from_s):
+            return None
+        return self._source.plan(self._views(scheduled), self._pace.slots if self._pace else UNBOUNDED)
+
+    def _keep_pace(self, blocks: int, storing_s: float, ordered_s: float) -> None:
+        if self._pace is not None:
+            now_s = self._now()
+            self._free_from_s = now_s + self._pace.copied(blocks, storing_s, now_s - ordered_s)
 
     def _attach(self, staging: StagingHandle, step_blocks: int) -> None:
         self.detach()
         self._staging = staging
         self._budget = step_blocks
         self.copied_bytes = 0
+        self._free_from_s = 0.0
 
-    def _aim(self, names: tuple[str, ...], step_blocks: int, enough: Callable[[int, int], int]) -> None:
+    def _aim(self, names: tuple[str, ...], enough: Callable[[int, int], int]) -> None:
         """Drop other requests, and copy for those that lack positions in staging memory.
 
         Those for whom ``enough(computed, block size)`` positions are not there.
         """
         if self._source is None or self._staging is None:
             return
-        self._budget = step_blocks
         goals = {}
         for name in names:
             if request := self.requests.get(name):

@@ -16,11 +16,11 @@ from runtime.errors import RequestError, RuntimeFault
 from runtime.process import messages as wire
 from runtime.process.channel import BlockingChannel
 from runtime.vllm_engine import messages
+from runtime.vllm_engine.connector.frontier import UNBOUNDED
 from runtime.vllm_engine.connector.hooks import let_blocks_go
 from runtime.vllm_engine.driver.requests import FINISHES, core_request, token
 
 PROBE_TOKENS = 64
-UNBOUNDED = 1 << 30
 HARMLESS = wire.Stats | messages.Expose | messages.PageDigests
 """Calls that change nothing: whatever fails in one, the engine goes on."""
 COMPUTING = ("WAITING", "RUNNING", "PREEMPTED")
@@ -62,7 +62,6 @@ class VllmDriver:
         self._channel = channel
         self._live: dict[str, _Live] = {}
         self._followed: dict[str, _Followed] = {}
-        self._step_blocks = 1
 
     def serve(self, inbox: "queue.SimpleQueue[Any]") -> None:
         """Step while there is work, answer between steps."""
@@ -140,7 +139,7 @@ class VllmDriver:
         connector = self._connector
         state = messages.SourceState(connector.extents(), connector.copied_bytes, connector.free_slots)
         if not self._connector.is_busy:
-            self._connector.aim(names, self._step_blocks)
+            self._connector.aim(names)
         return state
 
     def _suspend(self, names: tuple[str, ...]) -> messages.SourceState:
@@ -151,7 +150,7 @@ class VllmDriver:
         while self._core.batch_queue:
             self._step()
         drained_s = time.monotonic()
-        self._connector.aim_at_all(names, UNBOUNDED)
+        self._connector.aim_at_all(names)
         while self._connector.is_busy:
             self._step()
         patch_s = time.monotonic() - drained_s
@@ -417,9 +416,8 @@ class VllmDriver:
                 answer = self._digests(name)
             case messages.AttachTarget(staging, step_blocks):
                 self._connector.attach_target(staging, step_blocks)
-            case messages.AttachSource(staging, step_blocks):
-                self._step_blocks = step_blocks
-                self._connector.attach_source(staging)
+            case messages.AttachSource(staging, least_blocks):
+                self._connector.attach_source(staging, least_blocks)
             case messages.Suspend(names):
                 answer = self._suspend(names)
             case messages.Sync(names):

@@ -59,11 +59,21 @@ class VllmBlocks:
         return table
 
 
+@dataclass
+class Clock:
+    """Goes on when told to."""
+
+    s: float = 100.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
 class Side:
     """A scheduler's side with its surroundings; vLLM's ids differ from the router's, as they do."""
 
-    def __init__(self, num_slots: int = 20, num_blocks: int = 20) -> None:
-        self.side = SchedulerSide()
+    def __init__(self, num_slots: int = 20, num_blocks: int = 20, now: Clock | None = None) -> None:
+        self.side = SchedulerSide(now or Clock())
         self.blocks = VllmBlocks(num_blocks)
         self.side.bind(self.blocks)
         self.handle = StagingHandle("/nowhere", 1, num_slots, GEOMETRY)

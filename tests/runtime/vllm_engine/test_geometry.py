@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from runtime.errors import UnsupportedModelError
-from runtime.vllm_engine.geometry import PACKED, SPLIT, KvGeometry, form_of, heads_of, pages
+from runtime.vllm_engine.geometry import PACKED, SPLIT, KvGeometry, form_of, heads_of, paged
 from tests.rows import rows
 
 GEOMETRY = KvGeometry(
@@ -50,7 +50,7 @@ def test_a_form_that_is_not_known_is_refused_with_its_shape_and_a_way_out(shape)
 def test_pages_are_a_view_by_head_of_one_block(form, shape):
     cache = torch.arange(torch.Size(shape).numel()).reshape(shape)
     before = cache.clone()
-    found = pages(cache, 4, form)
+    found = paged(cache, form)[4]
     assert found.shape == (3, *replace(GEOMETRY, form=form).page_shape)
     for head in range(3):
         assert torch.equal(found[head], cache[4, head] if form == PACKED else cache[4, :, :, head])

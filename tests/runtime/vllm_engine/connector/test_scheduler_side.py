@@ -6,7 +6,7 @@ from runtime.vllm_engine.connector.pasts import RequestPast
 from runtime.vllm_engine.connector.worker_side import Ack
 from runtime.vllm_engine.messages import Extent
 from tests.rows import rows
-from tests.runtime.vllm_engine.sides import UNBOUNDED, Side, VllmRequest
+from tests.runtime.vllm_engine.sides import Clock, Side, VllmRequest
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def test_without_a_switch_nothing_comes_from_outside_and_nothing_rides_on_steps(
 def test_without_a_switch_extents_tell_what_is_computed():
     idle = Side()
     idle.add("r", 10, num_computed=5)
-    idle.side.aim(("r",), 4)
-    idle.side.aim_at_all(("r",), 4)
+    idle.side.aim(("r",))
+    idle.side.aim_at_all(("r",))
     assert idle.side.extents() == {"r": Extent(10, 5, 0, ())}
 
 
@@ -48,13 +48,14 @@ def test_without_a_switch_extents_tell_what_is_computed():
 @pytest.fixture
 def source() -> Side:
     side = Side()
-    side.side.attach_source(side.handle)
+    side.side.attach_source(side.handle, 8)
     return side
 
 
 def test_the_source_copies_what_was_computed_in_slices(source):
+    source.side.attach_source(source.handle, 3)
     request = source.add("r", 15, num_computed=14)
-    source.side.aim(("r",), 3)
+    source.side.aim(("r",))
     orders = source.run_orders()
     assert [len(order.store) for order in orders] == [3, 1]
     stored = [pair for order in orders for pair in order.store]
@@ -64,9 +65,28 @@ def test_the_source_copies_what_was_computed_in_slices(source):
     assert not source.side.is_busy
 
 
+def test_between_steps_the_source_copies_for_its_share_of_the_time_and_in_the_cut_all_at_once():
+    clock = Clock()
+    source = Side(num_slots=40, num_blocks=40, now=clock)
+    source.side.attach_source(source.handle, 2)
+    request = source.add("r", 100, num_computed=78)
+    step = {request.request_id: 1}
+    source.side.aim(("r",))
+    order = source.side.order(step)
+    assert len(order.store) == 2
+    clock.s += 0.01
+    source.side.acknowledged(Ack(order.number, storing_s=0.008))
+    assert source.side.order(step) is None, "8 ms of 100 are its share, and 90 have not gone by"
+    assert len(source.side.order({}).store) == 2, "nobody waits for a step that computes nothing"
+    clock.s += 0.2
+    assert len(source.side.order(step).store) == 2
+    source.side.aim_at_all(("r",))
+    assert len(source.side.order(step).store) == 14, "what is left"
+
+
 def test_an_order_covers_what_its_own_step_computes(source):
     request = source.add("r", 15, num_computed=4)
-    source.side.aim(("r",), 8)
+    source.side.aim(("r",))
     source.blocks.allocate_slots(request, 5, delay_cache_blocks=True)
     order = source.side.order({request.request_id: 5})
     assert order is not None
@@ -77,12 +97,12 @@ def test_an_order_covers_what_its_own_step_computes(source):
 
 def test_in_the_background_the_last_block_is_copied_once_and_at_the_cut_to_its_end(source):
     request = source.add("r", 15, num_computed=9)
-    source.side.aim(("r",), 8)
+    source.side.aim(("r",))
     source.run_orders()
     source.compute(request, 2)
-    source.side.aim(("r",), 8)
+    source.side.aim(("r",))
     assert not source.side.is_busy
-    source.side.aim_at_all(("r",), 8)
+    source.side.aim_at_all(("r",))
     (order,) = source.run_orders()
     assert [block for block, _ in order.store] == source.blocks.tables[request.request_id][2:]
     assert source.side.extents()["r"].staged == 11
@@ -91,9 +111,9 @@ def test_in_the_background_the_last_block_is_copied_once_and_at_the_cut_to_its_e
 def test_who_is_not_aimed_at_is_not_copied_and_gives_its_slots_back(source):
     source.add("a", 10, num_computed=8)
     source.add("b", 10, num_computed=8)
-    source.side.aim(("a", "b", "unknown"), 8)
+    source.side.aim(("a", "b", "unknown"))
     source.run_orders()
-    source.side.aim(("b",), 8)
+    source.side.aim(("b",))
     extents = source.side.extents()
     assert (extents["a"].staged, extents["a"].slots) == (0, ())
     assert extents["b"].staged == 8
@@ -101,10 +121,10 @@ def test_who_is_not_aimed_at_is_not_copied_and_gives_its_slots_back(source):
 
 def test_a_request_without_room_in_staging_stays_behind_and_holds_nobody_up():
     source = Side(num_slots=3)
-    source.side.attach_source(source.handle)
+    source.side.attach_source(source.handle, 8)
     source.add("small", 10, num_computed=4)
     source.add("large", 30, num_computed=20)
-    source.side.aim_at_all(("small", "large"), UNBOUNDED)
+    source.side.aim_at_all(("small", "large"))
     source.run_orders()
     extents = source.side.extents()
     assert (extents["small"].staged, extents["large"].staged) == (4, 8)
@@ -113,20 +133,20 @@ def test_a_request_without_room_in_staging_stays_behind_and_holds_nobody_up():
 
 def test_a_preempted_request_is_left_alone_until_it_is_back_and_then_copied_anew(source):
     request = source.add("r", 15, num_computed=14)
-    source.side.aim(("r",), 8)
+    source.side.aim(("r",))
     source.run_orders()
     source.preempt(request)
-    source.side.aim_at_all(("r",), 8)
+    source.side.aim_at_all(("r",))
     assert source.run_orders() == []
     source.compute(request, 6)
-    source.side.aim_at_all(("r",), 8)
+    source.side.aim_at_all(("r",))
     source.side.order({request.request_id: 1})
     assert source.side.extents()["r"].staged == 0
 
 
 def test_the_source_forgets_what_has_ended(source):
     source.add("r", 10, num_computed=8)
-    source.side.aim(("r",), 8)
+    source.side.aim(("r",))
     source.side.request_finished("r")
     assert source.side.extents() == {}
     assert not source.side.is_busy
@@ -137,8 +157,9 @@ def test_the_source_forgets_what_has_ended(source):
 
 
 def test_orders_are_numbered_and_outstanding_until_they_are_acknowledged(source):
+    source.side.attach_source(source.handle, 1)
     source.add("r", 20, num_computed=8)
-    source.side.aim(("r",), 1)
+    source.side.aim(("r",))
     first, second = source.side.order({}), source.side.order({})
     assert first is not None
     assert second is not None
@@ -155,15 +176,15 @@ def test_orders_are_numbered_and_outstanding_until_they_are_acknowledged(source)
 
 def test_a_new_switch_counts_from_zero_and_takes_no_old_acknowledgement_for_its_own(source):
     source.add("r", 20, num_computed=8)
-    source.side.aim(("r",), 8)
+    source.side.aim(("r",))
     old = source.side.order({})
     source.side.acknowledged(Ack(0, stored_bytes=7))
-    source.side.attach_source(source.handle)
+    source.side.attach_source(source.handle, 8)
     assert source.side.copied_bytes == 0
     assert not source.side.is_busy
     assert old is not None
     source.side.acknowledged(Ack(old.number))
-    source.side.aim(("r",), 8)
+    source.side.aim(("r",))
     assert source.side.extents()["r"].staged == 0
     new = source.side.order({})
     assert new is not None
@@ -172,7 +193,7 @@ def test_a_new_switch_counts_from_zero_and_takes_no_old_acknowledgement_for_its_
 
 def test_after_the_switch_nothing_rides_on_steps(source):
     source.add("r", 20, num_computed=8)
-    source.side.aim(("r",), 8)
+    source.side.aim(("r",))
     source.side.order({})
     source.side.detach()
     assert not source.side.is_busy

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from runtime.errors import EngineLostError
+from runtime.vllm_engine.connector import worker_side
 from runtime.vllm_engine.connector.worker_side import Ack, Order, WorkerSide
 from runtime.vllm_engine.geometry import PACKED, SPLIT, KvGeometry, RankShare, heads_of
 from runtime.vllm_engine.staging import Staging
@@ -150,6 +151,20 @@ def test_heads_that_several_ranks_hold_are_stored_once_and_loaded_by_all(form):
     staging.close()
 
 
+@rows("form", [PACKED, SPLIT])
+def test_an_order_takes_one_gather_and_one_scatter_a_layer_however_many_blocks_it_has(form, monkeypatch):
+    model = model_of(form)
+    staging = staging_of(model)
+    (rank,) = ranks_of(model, (1, 1), LAYOUTS[form][0], is_empty=False)
+    calls = []
+    monkeypatch.setattr(worker_side, "move", lambda *rows: calls.append(len(rows[1])))
+    for pairs in (PAIRS[:1], PAIRS):
+        rank.store(Order(1, staging.handle, store=pairs))
+        rank.load(Order(2, staging.handle, load=pairs))
+    assert calls == [1] * 2 * NUM_LAYERS + [len(PAIRS)] * 2 * NUM_LAYERS
+    staging.close()
+
+
 def test_a_digest_changes_with_one_value_of_its_page_and_no_other():
     model = model_of(SPLIT)
     (rank,) = ranks_of(model, (1, 1), "BLKNHC", is_empty=False)
@@ -186,4 +201,4 @@ def test_a_worker_that_lets_go_of_staging_memory_has_to_open_it_again():
 
 
 def test_acknowledgements_of_ranks_add_up():
-    assert Ack(7, 100, 3).plus(Ack(7, 20, 1)) == Ack(7, 120, 4)
+    assert Ack(7, 100, 3, 0.5).plus(Ack(7, 20, 1, 0.25)) == Ack(7, 120, 4, 0.5)

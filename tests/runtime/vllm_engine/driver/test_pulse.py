@@ -57,3 +57,8 @@ def test_a_step_may_take_some_times_the_slowest_one():
     for _ in range(2):
         pulse.beat()
     assert ended
+
+
+def test_a_driver_imports_torch_after_it_has_set_how_many_threads_it_uses():
+    code = "import sys; import runtime.vllm_engine.driver.boot; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
