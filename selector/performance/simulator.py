@@ -31,10 +31,11 @@ compiled: Callable[[Function], Function] = numba.njit(inline="always")  # calls 
 def kept(function: Function) -> Function:
     """Compile at the first call, with all that it calls; kept beside this file or in the user's cache."""
     try:
-        return numba.njit(function, cache=True, nogil=True)
+        found: Function = numba.njit(function, cache=True, nogil=True)
     except RuntimeError as error:  # neither folder can be written
         log.warning("the simulator is compiled anew in each process, in some seconds: %s; set NUMBA_CACHE_DIR", error)
-        return numba.njit(function, nogil=True)
+        found = numba.njit(function, nogil=True)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
