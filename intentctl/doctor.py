@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from runtime.engine import EngineState
 from service.errors import ServiceError
 
 PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
+VLLM_TIMEOUT_S = 120
+"""For its import: seconds on a quiet machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +135,29 @@ def _vllm() -> Check:
     from runtime.vllm_engine.driver.boot import installed_version
 
     try:
-        return Check("vllm", "ok", installed_version())
+        state: Literal["ok", "note"] = "ok"
+        detail = installed_version()
     except EngineStartError as error:
-        return Check("vllm", "note", str(error))
+        state = "note"
+        detail = str(error)
+    if importlib.util.find_spec("vllm") is None:
+        return Check("vllm", "note", detail)
+    lacking = vllm_lacks()
+    return Check("vllm", "note" if lacking else state, f"{detail}; {lacking or 'it has all that a switch uses of it'}")
+
+
+def vllm_lacks() -> str:
+    """What of a switch's conditions the installed vLLM does not meet; empty: it meets all."""
+    code = "from runtime.vllm_engine.connector.hooks import missing; print(', '.join(missing()))"
+    command = [sys.executable, "-c", code]  # a process of its own: vLLM looks for devices when it is imported
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VLLM_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return f"its import took longer than {VLLM_TIMEOUT_S} s"
+    if done.returncode:
+        return f"it cannot be imported: {done.stderr.strip().splitlines()[-1]}"
+    absent = done.stdout.strip()
+    return f"it has moved {absent}" if absent else ""
 
 
 def _data_dir() -> Check:

@@ -267,6 +267,7 @@ class _Switch:
             report,
             epoch=cut.epoch,
             bytes_inside=cut.bytes_inside,
+            free_device_bytes=cut.free_device_bytes,
             moved=len(cut.moved),
             left_to_drain=len(cut.left_to_drain),
             stays=dict(cut.stays),

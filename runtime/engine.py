@@ -147,6 +147,8 @@ class Cut:
     """Why the others did not: reason to their number."""
     bytes_between_hosts: int = 0
     """Went over the network in the whole switch."""
+    free_device_bytes: int | None = None
+    """Of the target's device with the least, once it had started; None where nobody measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -496,6 +496,8 @@ class CutoverReport:
     """Bytes copied while serving."""
     bytes_inside: int = 0
     """Bytes copied inside the cut."""
+    free_device_bytes: int | None = None
+    """Memory of the target's device with the least, once it had started; None where nobody measured."""
     moved: int = 0
     """Requests that changed owner."""
     left_to_drain: int = 0

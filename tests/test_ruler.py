@@ -22,10 +22,10 @@ MAX_STATEMENTS = {
     "prompts": 7,
     "intent": 7_951,
     "validator": 861,
-    "selector": 3_540,
-    "runtime": 11_198,
+    "selector": 3_541,
+    "runtime": 11_216,
     "service": 9_378,
-    "intentctl": 4_506,
+    "intentctl": 4_525,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46

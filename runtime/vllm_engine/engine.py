@@ -213,12 +213,14 @@ class VllmEngine(Revived):
             EngineStartError, EngineLostError: it cannot; its host is lost.
         """
         options = launch.engine_options(self._checkpoint.folder, topology, self.settings, batching)
-        if not launch.is_cpu(self.cluster):
-            utilization = launch.utilization(topology, self.cluster, weight_bytes(topology, self.model), self.settings)
-            options = {"gpu_memory_utilization": utilization} | options
+        wanted = (
+            None
+            if launch.is_cpu(self.cluster)
+            else launch.wanted_bytes(weight_bytes(topology, self.model), self.settings)
+        )
         launcher = self.launcher_of(topology)
         environment = launch.environment(topology, launcher.visible, launcher.first_device)
-        config = VllmDriverConfig(self._checkpoint, options, environment, launch.is_cpu(self.cluster))
+        config = VllmDriverConfig(self._checkpoint, options, environment, wanted)
         instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
         instance.on_tokens = self._hear
         instance.on_lost = self._lost

@@ -28,7 +28,12 @@ class KvGeometry:
     form: str
     """``packed`` or ``split``."""
     backend: str
-    """The attention kernel, which packs inside a page."""
+    """The device and the attention kernel, which packs inside a page: ``cuda-FLASH_ATTN``."""
+
+    @property
+    def device(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return self.backend.partition("-")[0]
 
     @property
     def page_shape(self) -> tuple[int, ...]:

@@ -33,6 +33,9 @@ SLICE_BYTES = 4 << 20
 USUAL = Batching(128, 2048)
 """What vLLM 0.32 chooses for our drivers where it is told nothing, on each device (``SchedulerConfig``, as for each use but
 ``LLM`` and ``vllm serve``, which take 256 or 1,024 sequences and 2,048 to 16,384 tokens on a GPU); it is told all the same."""
+EAGER = {"compilation_config": {"mode": 0, "cudagraph_mode": "NONE"}}
+"""``enforce_eager`` of a GPU without what else it does there: it turns the warm-up of Triton kernels off, so that the first step
+of each batch size would compile them beside running streams (``VllmConfig.__post_init__``)."""
 LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_tokens"}
 """Option to the limit of a deployment that it is, where the options do not say it."""
 
@@ -99,6 +102,7 @@ def engine_options(
             "take it out of the deployment's vllm.options"
         )
     precision = _one_precision(topology)
+    on_cpu = topology.stages[0].kind.lower() == "cpu"
     chosen = {
         "model": str(checkpoint),
         "tensor_parallel_size": topology.stages[0].tp_size,
@@ -108,12 +112,13 @@ def engine_options(
         "quantization": "fp8" if precision.weights == "fp8" else None,  # others are the checkpoint's own to say
         "kv_cache_memory_bytes": settings.kv_cache_bytes,
         "skip_tokenizer_init": True,
-        "enforce_eager": topology.stages[0].kind.lower() == "cpu",
+        "enforce_eager": on_cpu,
         "enable_prefix_caching": True,
         "async_scheduling": False,
         "disable_log_stats": False,
     }
-    return chosen | _filled(steps(settings)) | dict(settings.options) | (_filled(batching) if batching else {})
+    found = chosen | _filled(steps(settings)) | dict(settings.options) | (_filled(batching) if batching else {})
+    return found if on_cpu or not found["enforce_eager"] else {**EAGER, **found, "enforce_eager": False}
 
 
 def surroundings(cluster: Cluster, settings: VllmSettings) -> dict[str, str]:
@@ -134,6 +139,9 @@ def surroundings(cluster: Cluster, settings: VllmSettings) -> dict[str, str]:
         if settings.options.get("enforce_eager", True):
             # vLLM compiles small functions of the sampler all the same: a run of the C++ compiler, when each is first used
             chosen["TORCH_COMPILE_DISABLE"] = "1"
+    else:
+        # vLLM's default imports FlashInfer, which is not always there, and compiles its sampler at the first sampled request
+        chosen["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     return chosen
 
 
@@ -182,18 +190,17 @@ def sized(settings: VllmSettings, cluster: Cluster, topology: Topology, weights:
     )
 
 
-def utilization(topology: Topology, cluster: Cluster, weights: Mapping[int, int], settings: VllmSettings) -> float:
-    """The part of a device's memory that vLLM wants free before it starts.
+def wanted_bytes(weights: Mapping[int, int], settings: VllmSettings) -> int:
+    """What an engine takes of the device where it takes the most; ``weights`` are its bytes by device."""
+    return max(weights.values()) + settings.kv_cache_bytes + OVERHEAD_BYTES
 
-    What this engine asks for, not its default of 0.92.
 
-    With ``kv_cache_memory_bytes`` given, vLLM uses it for nothing else.
+def utilization(wanted: int, card_bytes: int) -> float:
+    """The part of a card's memory that vLLM wants free before it starts.
+
+    What this engine asks for, not its default of 0.92. With ``kv_cache_memory_bytes`` given, vLLM uses it for nothing else.
     """
-    shares = (
-        (weights[device] + settings.kv_cache_bytes + OVERHEAD_BYTES) / cluster.gpu(device).memory_bytes
-        for device in topology.devices
-    )
-    return min(1.0, math.ceil(max(shares) * 100) / 100)
+    return min(1.0, math.ceil(wanted / card_bytes * 100) / 100)
 
 
 def side_by_side(topologies: Collection[Topology], model: ModelSpec) -> Mapping[int, int]:

@@ -32,7 +32,8 @@ class VllmDriverConfig(wire.WireMessage, frozen=True):
     """vLLM's engine options, ours and the deployment's."""
     environment: Mapping[str, str]
     """What follows from the topology, set before vLLM reads it."""
-    is_on_cpu: bool
+    wanted_bytes: int | None
+    """Of the device where it takes the most; None on a CPU."""
 
 
 class VllmStarted(wire.WireMessage, frozen=True):
@@ -54,6 +55,8 @@ class VllmStarted(wire.WireMessage, frozen=True):
     """Which of vLLM's model runners it has: the other one draws other noise from a seed."""
     batching: Batching
     """How far it fills its steps."""
+    free_bytes: int | None = None
+    """Of the device with the least, once the engine had started; None on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)

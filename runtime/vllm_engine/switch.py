@@ -338,6 +338,7 @@ class VllmShadow:
             moved=moved,
             left_to_drain=tuple(stays),
             bytes_inside=done.loaded_bytes,
+            free_device_bytes=self._target.started.free_bytes,
             timings=CutTimings(
                 drain_ms=drain_s * 1e3,
                 patch_ms=(state.patch_s + done.load_s) * 1e3,

@@ -1,6 +1,7 @@
 import json
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.rows import rows
 @pytest.fixture
 def checked(run, monkeypatch, tmp_path):
     """The exit code and the checks, for data in a folder."""
+    monkeypatch.setattr(doctor, "vllm_lacks", lambda: "")  # its import takes 8 s
 
     def checked(folder: Path = tmp_path) -> tuple[int, dict[str, dict]]:
         monkeypatch.setenv("INTENTCTL_DATA_DIR", str(folder))
@@ -57,12 +59,38 @@ def test_vllm_of_the_right_version_is_ok_and_otherwise_a_note(checked, monkeypat
             raise PackageNotFoundError(name)
         return installed[name]
 
+    find = doctor.importlib.util.find_spec
     monkeypatch.setattr(boot, "version", version)
+    monkeypatch.setattr(
+        doctor.importlib.util, "find_spec", lambda name: bool(installed) or None if name == "vllm" else find(name)
+    )
     code, checks = checked()
     assert code == 0
     assert checks["dependencies"]["state"] == "ok"
     assert checks["vllm"]["state"] == state
     assert said in checks["vllm"]["detail"]
+
+
+@rows(
+    ("status", "out", "error", "state", "said"),
+    [
+        (1, "", "Traceback\nImportError: libcudart.so.13", "note", "cannot be imported: ImportError: libcudart.so.13"),
+        (0, "vllm.v1.Scheduler.get_kv_connector\n", "", "note", "moved vllm.v1.Scheduler.get_kv_connector"),
+        (0, "\n", "", "ok", "0.32.0; it has all that a switch uses"),
+    ],
+)
+def test_an_installed_vllm_is_asked_what_it_lacks(monkeypatch, status, out, error, state, said):
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: CompletedProcess([], status, out, error))
+    monkeypatch.setattr(boot, "version", lambda name: "0.32.0")
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: name)
+    check = doctor._vllm()
+    assert (check.state, said in check.detail) == (state, True), check.detail
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_the_vllm_that_is_installed_has_all_that_a_switch_uses():
+    assert doctor.vllm_lacks() == ""
 
 
 @rows(("requirement", "name"), [("httpx>=0.28", "httpx"), ("a-b.c_d", "a-b.c_d"), ("torch (>=2)", "torch")])

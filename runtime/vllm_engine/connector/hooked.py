@@ -191,7 +191,8 @@ def _describe(
         form_of(tuple(cache.shape), heads[1] - heads[0], spec.block_size, spec.head_size) for cache in caches.values()
     }
     layers = model.get_num_layers(parallel)
-    attention = vllm_config.attention_config.backend
+    layers_here = vllm_config.compilation_config.static_forward_context
+    backends = {layers_here[name].get_attn_backend().get_name() for name in kv_caches}
     geometry = KvGeometry(
         num_layers=model.get_total_num_hidden_layers(),
         num_kv_heads=total,
@@ -199,7 +200,8 @@ def _describe(
         head_dim=spec.head_size,
         dtype=str(spec.dtype).removeprefix("torch."),
         form=shapes.pop(),
-        backend=f"{next(iter(caches.values())).device.type}-{attention or 'default'}",
+        # as it was resolved: what the options say is nothing where vLLM chose
+        backend=f"{next(iter(caches.values())).device.type}-{'+'.join(sorted(backends))}",
     )
     first = min(caches) if caches else get_pp_group().rank_in_group * layers
     return geometry, RankShare((first, first + len(caches)), heads, is_writer), caches

@@ -41,6 +41,13 @@ class WorkerExtension:
             )
         return os.getpid()
 
+    def intentctl_free_bytes(self) -> int | None:
+        """Memory of this rank's device that nobody has; None on a CPU."""
+        import torch
+
+        device: Any = self.model_runner.device  # type: ignore[attr-defined]
+        return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
+
     def intentctl_generators(self) -> dict[str, bytes]:
         """Where the generators of seeded requests stand, by vLLM's ids."""
         from runtime.vllm_engine.connector.pasts import Requests

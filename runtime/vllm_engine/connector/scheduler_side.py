@@ -27,8 +27,9 @@ from runtime.vllm_engine.geometry import KvGeometry
 from runtime.vllm_engine.messages import Extent
 from runtime.vllm_engine.staging import StagingHandle
 
-COPY_SHARE = 0.08
-"""Of its time that a source that serves may copy between steps: steps take longer by that."""
+COPY_SHARES = {"cuda": 0.08, "cpu": 0.25}
+"""Device to the share of its time that a source which serves may copy: steps take longer by that. The first write to staging
+memory takes a CPU 1 ms a MB, so that with less it would hardly gain on what it computes."""
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ class SchedulerSide:
     def attach_source(self, staging: StagingHandle, least_blocks: int) -> None:
         """Begin to bring KV to staging memory, ``least_blocks`` blocks a step, or more if that takes little time."""
         self._attach(staging, 1)
-        self._pace = Pace(COPY_SHARE, least_blocks)
+        self._pace = Pace(COPY_SHARES[staging.geometry.device], least_blocks)
         self._source = SourceFrontier(staging.num_slots, staging.geometry.block_size)
 
     def attach_target(self, staging: StagingHandle, step_blocks: int) -> None:

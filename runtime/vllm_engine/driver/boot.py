@@ -32,7 +32,7 @@ from runtime.process.liveness import BEAT_S, FORGETS, STEPS, is_stopped
 from runtime.process.messages import Beat, Fatal, Greeting, Prepared, Trouble
 from runtime.vllm_engine.connector.hooks import VERSIONS, missing
 from runtime.vllm_engine.driver.loop import VllmDriver
-from runtime.vllm_engine.launch import INSTALL
+from runtime.vllm_engine.launch import INSTALL, utilization
 from runtime.vllm_engine.messages import Preparation, ToDriver, VllmDriverConfig, VllmStarted
 
 
@@ -140,6 +140,7 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
     """
     from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -155,8 +156,12 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
         kv_role="kv_both",
         kv_load_failure_policy="recompute",
     )
+    options = dict(config.options)
+    if config.wanted_bytes is not None:
+        card_bytes = current_platform.get_device_total_memory()  # of NVML: what the inventory says may be less
+        options.setdefault("gpu_memory_utilization", utilization(config.wanted_bytes, card_bytes))
     arguments = EngineArgs(
-        **config.options,
+        **options,
         kv_transfer_config=transfer,
         worker_extension_cls="runtime.vllm_engine.connector.hooks.WorkerExtension",
     )
@@ -167,7 +172,7 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
     pinned = pinned.verified()  # it may have changed while it was loaded
     pids = tuple(llm.collective_rpc("intentctl_prepare"))
     llm.model_executor.register_failure_callback(_on_lost_worker(channel))
-    if len(pids) > 1 and config.is_on_cpu:
+    if len(pids) > 1 and config.wanted_bytes is None:
         # ranks that wait for each other spin; this process must not take a core from one of them
         os.nice(10)
     core = llm.engine_core.engine_core

@@ -20,7 +20,6 @@ from runtime.vllm_engine.connector.frontier import UNBOUNDED
 from runtime.vllm_engine.connector.hooks import let_blocks_go
 from runtime.vllm_engine.driver.requests import FINISHES, core_request, token
 
-PROBE_TOKENS = 64
 HARMLESS = wire.Stats | messages.Expose | messages.PageDigests
 """Calls that change nothing: whatever fails in one, the engine goes on."""
 COMPUTING = ("WAITING", "RUNNING", "PREEMPTED")
@@ -76,11 +75,11 @@ class VllmDriver:
                 self._answer(call)
 
     def probe(self) -> float:
-        """Prefill and decode, so that nothing is done for the first time under load.
+        """Prefill a whole step and decode, so that nothing is done for the first time under load.
 
-        Tokens prefilled per second.
+        Tokens prefilled per second: with fewer tokens than a step has, a GPU's rate would be that of its launches.
         """
-        length = max(1, min(PROBE_TOKENS, self.max_tokens - 2))
+        length: int = max(1, min(self._core.vllm_config.scheduler_config.max_num_batched_tokens, self.max_tokens - 2))
         request = GenerationRequest("probe", tuple([1] * length), SamplingParams(max_tokens=2), epoch=0)
         elapsed_s = 0.0
         for _ in range(2):
@@ -97,6 +96,7 @@ class VllmDriver:
     def started(self, pids: tuple[int, ...], shared_memory: set[str], prefill_tokens_s: float) -> messages.VllmStarted:
         """What the service is told of this engine."""
         config = self._core.vllm_config
+        free_bytes = self._llm.collective_rpc("intentctl_free_bytes")
         return messages.VllmStarted(
             geometry=self._connector.geometry,
             num_blocks=self.num_blocks,
@@ -106,6 +106,7 @@ class VllmDriver:
             shared_memory=tuple(sorted(shared_memory)),
             prefill_tokens_s=prefill_tokens_s,
             runner="V2" if config.use_v2_model_runner else "V1",
+            free_bytes=min((free for free in free_bytes if free is not None), default=None),
             batching=Batching(config.scheduler_config.max_num_seqs, config.scheduler_config.max_num_batched_tokens),
         )
 

@@ -18,6 +18,7 @@ from runtime.vllm_engine.launch import (
     sized,
     surroundings,
     utilization,
+    wanted_bytes,
 )
 from runtime.vllm_engine.models import VllmSettings
 from tests.rows import rows
@@ -158,8 +159,17 @@ def test_sizes_follow_from_the_memory_of_a_gpu():
 
 def test_vllm_wants_as_much_free_as_this_engine_asks_for():
     settings, weights = VllmSettings(kv_cache_bytes=12_000_000_000), {0: 16_000_000_000, 1: 8_000_000_000}
-    assert utilization(topology(2), cluster_of("L40S", 48_000_000_000), weights, settings) == 0.63
-    assert utilization(topology(2), cluster_of("L40S", 24_000_000_000), weights, settings) == 1.0
+    wanted = wanted_bytes(weights, settings)
+    assert utilization(wanted, 48_000_000_000) == 0.63
+    assert utilization(wanted, 24_000_000_000) == 1.0
+
+
+def test_on_gpus_no_sampler_is_compiled_under_load_and_eager_keeps_the_warm_up_of_kernels():
+    assert surroundings(cluster_of("L40S"), VllmSettings())["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
+    assert "VLLM_USE_FLASHINFER_SAMPLER" not in surroundings(cluster_of("cpu"), VllmSettings())
+    found = options_of(uniform(cluster_of("L40S"), "L40S", 2, 1, 8, "bf16"), enforce_eager=True)
+    assert (found["enforce_eager"], found["compilation_config"]) == (False, {"mode": 0, "cudagraph_mode": "NONE"})
+    assert options_of(topology(1), enforce_eager=True)["enforce_eager"] is True
 
 
 def test_engines_that_fit_side_by_side_are_not_refused():

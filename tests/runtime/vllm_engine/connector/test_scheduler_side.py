@@ -75,8 +75,8 @@ def test_between_steps_the_source_copies_for_its_share_of_the_time_and_in_the_cu
     order = source.side.order(step)
     assert len(order.store) == 2
     clock.s += 0.01
-    source.side.acknowledged(Ack(order.number, storing_s=0.008))
-    assert source.side.order(step) is None, "8 ms of 100 are its share, and 90 have not gone by"
+    source.side.acknowledged(Ack(order.number, storing_s=0.01))
+    assert source.side.order(step) is None, "10 ms of 40 are its share, and 30 have not gone by"
     assert len(source.side.order({}).store) == 2, "nobody waits for a step that computes nothing"
     clock.s += 0.2
     assert len(source.side.order(step).store) == 2
