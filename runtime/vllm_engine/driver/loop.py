@@ -20,6 +20,7 @@ from runtime.vllm_engine.connector.frontier import UNBOUNDED
 from runtime.vllm_engine.connector.hooks import let_blocks_go
 from runtime.vllm_engine.driver.requests import FINISHES, core_request, token
 
+WARMING_TOKENS = 64
 HARMLESS = wire.Stats | messages.Expose | messages.PageDigests
 """Calls that change nothing: whatever fails in one, the engine goes on."""
 COMPUTING = ("WAITING", "RUNNING", "PREEMPTED")
@@ -75,22 +76,25 @@ class VllmDriver:
                 self._answer(call)
 
     def probe(self) -> float:
-        """Prefill a whole step and decode, so that nothing is done for the first time under load.
+        """Prefill and decode, so that nothing is done for the first time under load.
 
-        Tokens prefilled per second: with fewer tokens than a step has, a GPU's rate would be that of its launches.
+        Tokens prefilled per second, of a whole step: with fewer tokens than it has, a GPU's rate would be that of its launches.
         """
-        length: int = max(1, min(self._core.vllm_config.scheduler_config.max_num_batched_tokens, self.max_tokens - 2))
+        most = int(self._core.vllm_config.scheduler_config.max_num_batched_tokens)
+        self._probed(WARMING_TOKENS)
+        return self._probed(most)
+
+    def _probed(self, most_tokens: int) -> float:
+        length = max(1, min(most_tokens, self.max_tokens - 2))
         request = GenerationRequest("probe", tuple([1] * length), SamplingParams(max_tokens=2), epoch=0)
-        elapsed_s = 0.0
-        for _ in range(2):
-            started_s = time.monotonic()
-            self._add(messages.Parking(request, ()))
-            while self._live["probe"].next_index == 0:
-                self._step(is_heard=False)
-            elapsed_s = time.monotonic() - started_s
-            while self._live:
-                self._step(is_heard=False)
-            self._llm.reset_prefix_cache()
+        started_s = time.monotonic()
+        self._add(messages.Parking(request, ()))
+        while self._live["probe"].next_index == 0:
+            self._step(is_heard=False)
+        elapsed_s = time.monotonic() - started_s
+        while self._live:
+            self._step(is_heard=False)
+        self._llm.reset_prefix_cache()
         return length / elapsed_s
 
     def started(self, pids: tuple[int, ...], shared_memory: set[str], prefill_tokens_s: float) -> messages.VllmStarted:
