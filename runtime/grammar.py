@@ -110,11 +110,13 @@ class Vocabulary:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         """``vocab_size`` is the model's, which may have more than its tokenizer."""
         ends = list(tokenizer.eos_ids) or None
+        self.num_words = -(-vocab_size // 32)
+        """Of a mask."""
         try:
             self.tokens = llguidance.LLTokenizer(tokenizer.as_json(), vocab_size, ends)
         except ValueError:
             # it knows tokenizers by the form of their bytes; of others it is told token by token
-            tokenizer_wrapper = llguidance.TokenizerWrapper(_GrammarTokenizer(tokenizer))
+            tokenizer_wrapper = llguidance.TokenizerWrapper(_GrammarTokenizer(tokenizer, vocab_size))
             self.tokens = llguidance.LLTokenizer(tokenizer_wrapper, vocab_size, ends)
 
     @classmethod
@@ -132,12 +134,13 @@ class Vocabulary:
 class _GrammarTokenizer:
     """A tokenizer as llguidance asks for one."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._tokenizer = tokenizer
         self.eos_token_id = tokenizer.eos_ids[0] if tokenizer.eos_ids else 0
         self.bos_token_id = None
         self.special_token_ids = tokenizer.special_ids
-        self.tokens = [tokenizer.token_bytes(number) for number in range(tokenizer.size)]
+        # ids that the model has more are no text; without them a mask would be shorter than the model's logits
+        self.tokens = [tokenizer.token_bytes(n) if n < tokenizer.size else b"" for n in range(vocab_size)]
 
     def __call__(self, text: str) -> list[int]:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
@@ -149,6 +152,7 @@ class Matcher:
 
     def __init__(self, grammar: str, vocabulary: Vocabulary, output: Sequence[int] = ()) -> None:
         self._matcher = llguidance.LLMatcher(vocabulary.tokens, grammar, log_level=0, limits=LIMITS)
+        self._num_words = vocabulary.num_words
         self._left_s = ALLOWED_S
         if output:
             self.advance(output)
@@ -179,7 +183,8 @@ class Matcher:
         ``[vocabulary / 32, rounded up]``.
         """
         with self._timed():
-            return np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
+            # where the vocabulary fills its last word, llguidance has one more
+            return np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)[: self._num_words]
 
     def advance(self, tokens: Iterable[int]) -> bool:
         """Take in tokens of the output; tells whether all of them match."""

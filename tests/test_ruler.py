@@ -23,7 +23,7 @@ MAX_STATEMENTS = {
     "intent": 7_951,
     "validator": 861,
     "selector": 3_541,
-    "runtime": 11_216,
+    "runtime": 11_221,
     "service": 9_378,
     "intentctl": 4_525,
 }

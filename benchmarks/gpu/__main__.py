@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks.gpu.campaign import (
     NotWritableError,
     Result,
     check_writable,
+    parts_here,
     parts_on,
 )
 from benchmarks.gpu.machine import Machine, UnusableError, find_machine
@@ -76,7 +78,7 @@ def minutes(text: str) -> float:
 
 
 def names_of(only: Sequence[str] | None) -> list[str]:
-    """The parts that are asked for; all where none is named.
+    """The parts that are asked for; where none is named all, those of vLLM if it is installed.
 
     Raises:
         UsageError: there is no such part.
@@ -84,7 +86,7 @@ def names_of(only: Sequence[str] | None) -> list[str]:
     for name in only or ():
         if name not in SHARES_S:
             raise UsageError(f"--only {name}: there are {', '.join(SHARES_S)}")
-    return list(only or SHARES_S)
+    return list(only or parts_here(has_vllm=find_spec("vllm") is not None))
 
 
 def run(file: Path, machine: Machine, parameters: Document) -> list[Result]:

@@ -51,6 +51,9 @@ class Part:
 
 
 SHARES_S = {
+    "vllm-gates": 40,
+    "vllm-switch": 330,
+    "vllm-cost": 70,
     "logits": 65,
     "tests": 75,
     "walk": 70,
@@ -61,6 +64,11 @@ SHARES_S = {
     "profile": 45,
 }
 """Most valuable first."""
+
+
+def parts_here(*, has_vllm: bool) -> list[str]:
+    """The names of the parts that a machine is for."""
+    return [name for name in SHARES_S if has_vllm or not name.startswith("vllm")]
 
 
 def parts_on(machine: Machine, names: Sequence[str]) -> list[Part]:

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,3 +174,13 @@ def test_a_vocabulary_of_bytes_is_read_as_bytes():
     assert matcher.advance(made.encode("日本").ids)
     assert matcher.is_whole
     assert len(matcher.mask()) == 10
+
+
+@rows("vocab_size", [96, 98, 128, 1000, 32_000])
+def test_a_mask_has_a_bit_for_each_id_of_the_model_and_no_word_more(vocab_size):
+    """A model may have more ids than its tokenizer, and as many as fill the last word."""
+    vocabulary = Vocabulary(TOKENIZER, max(vocab_size, TOKENIZER.size))
+    mask = Matcher(grammar.json_schema({"type": "integer"}), vocabulary).mask()
+    assert len(mask) == -(-max(vocab_size, TOKENIZER.size) // 32)
+    allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+    assert set(allowed) <= set(range(TOKENIZER.size))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.campaign import SHARES_S
+from benchmarks.gpu.campaign import parts_here
 
 ROOT = Path(__file__).parents[3]
 ROWS = {
@@ -41,7 +41,7 @@ def test_every_part_has_its_rows_and_none_went_wrong(rehearsed):
     found = {one["part"]: one for one in document["parts"]}
     assert {name: one["reason"] for name, one in found.items() if one["status"] not in {"done", "skipped"}} == {}
     assert {name: len(one["rows"]) for name, one in found.items()} == ROWS
-    assert list(found) == list(SHARES_S)
+    assert list(found) == parts_here(has_vllm=False)
     assert status == 0
     assert [name for name, one in found.items() if one["status"] == "skipped"] in ([], ["tests"])
     _, document = rehearsed
@@ -68,3 +68,19 @@ def test_an_engine_that_does_not_start_costs_the_rows_of_its_part_only(bare, tmp
     assert (resized["status"], status) == ("failed", 1)
     assert "its driver process ended" in resized["reason"]
     assert any("random_driver" in line for line in resized["last_words"])
+
+
+@pytest.mark.vllm
+def test_the_parts_of_vllm_on_a_cpu(tmp_path):
+    more = [word for name in ("vllm-gates", "vllm-switch", "vllm-cost") for word in ("--only", name)]
+    status, document = rehearse(dict(os.environ), tmp_path / "gpu.json", *more)
+    gates, switches, costs = document["parts"]
+    assert {one["part"]: one["reason"] for one in document["parts"] if one["status"] != "done"} == {}
+    assert [row["case"] for row in gates["rows"] if row.get("skipped")] == ["attention", "mapped memory"]
+    pages, tokens, killed, load = switches["rows"]
+    assert pages["pages"] > 100
+    assert (tokens["paths"], tokens["worst_logprob_difference"] < 1e-3) == ({"patch": 6}, True)
+    assert killed["back_s"] > 0
+    assert (load["tokens_lost"], load["tokens_duplicated"]) == (0, 0)
+    assert costs["rows"][0]["tokens_per_s_with"] > 0
+    assert status == 0
