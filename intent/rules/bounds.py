@@ -239,7 +239,7 @@ def _is_rationed(draft: Draft, reading: BoundReading, metric: str) -> bool:
 
 
 def _follows_a_cap(draft: Draft, reading: BoundReading) -> bool:
-    """``limit free to 2 rps and paid to 5 rps``: the goal before, in the same sentence, caps another tenant."""
+    """``limit free to 2 rps and paid to 5 rps``: the goal before caps a tenant in the same sentence."""
     before = draft.goals[-1] if draft.goals else None
     if (
         not isinstance(before, Objective)

@@ -28,8 +28,6 @@ OVERHEAD_BYTES = 2 << 30
 """On a GPU, of an engine beside weights and KV: context, workspaces, captured graphs, activations of a step."""
 CPU_BYTES = 1 << 30
 """KV cache of a worker on a CPU, and staging memory."""
-SLICE_BYTES = 4 << 20
-"""KV that the source copies between two steps at least."""
 USUAL = Batching(128, 2048)
 """What vLLM 0.32 chooses for our drivers where it is told nothing, on each device (``SchedulerConfig``, as for each use but
 ``LLM`` and ``vllm serve``, which take 256 or 1,024 sequences and 2,048 to 16,384 tokens on a GPU); it is told all the same."""
@@ -186,7 +184,6 @@ def sized(settings: VllmSettings, cluster: Cluster, topology: Topology, weights:
         settings,
         kv_cache_bytes=kv_cache,
         staging_bytes=settings.staging_bytes or (CPU_BYTES if on_cpu else kv_cache * len(topology.devices)),
-        slice_bytes=settings.slice_bytes or SLICE_BYTES,
     )
 
 

@@ -30,8 +30,8 @@ class VllmSettings:
     """KV cache of each worker; 0: a part of its device. Two engines stand side by side during a switch: it counts twice then."""
     staging_bytes: int = 0
     """Bound on the shared memory that KV is copied through during a switch; 0: as much as the KV caches."""
-    slice_bytes: int = 0
-    """KV copied between two steps at least, and more where that takes little time; 0: 4 MiB."""
+    slice_bytes: int = 4 << 20
+    """KV copied between two steps at least, and more where that takes little time."""
     path: Literal["auto", "patch", "follow"] = "auto"
     """How requests come over; auto chooses for each."""
     visible: str = ""

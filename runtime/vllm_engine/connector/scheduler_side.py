@@ -94,7 +94,7 @@ class SchedulerSide:
     # --- told from outside ---
 
     def attach_source(self, staging: StagingHandle, least_blocks: int) -> None:
-        """Begin to bring KV to staging memory, ``least_blocks`` blocks a step, or more if that takes little time."""
+        """Begin to bring KV to staging memory: ``least_blocks`` a step, or more if that takes little time."""
         self._attach(staging, 1)
         self._pace = Pace(COPY_SHARES[staging.geometry.device], least_blocks)
         self._source = SourceFrontier(staging.num_slots, staging.geometry.block_size)

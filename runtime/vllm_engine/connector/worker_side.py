@@ -130,7 +130,7 @@ class WorkerSide:
 
 @dataclass(frozen=True, slots=True)
 class _Moving:
-    """What an order moves: blocks of the engine, slots of staging memory in the same order, and that memory."""
+    """What an order moves: blocks of the engine, and in the same order slots of staging memory."""
 
     blocks: torch.Tensor
     places: torch.Tensor
@@ -139,7 +139,7 @@ class _Moving:
 
 
 def move(source: torch.Tensor, source_rows: torch.Tensor, target: torch.Tensor, target_rows: torch.Tensor) -> None:
-    """Copy rows of the one to rows of the other in one gather and one scatter, each on the device of its tensor.
+    """Copy rows of the one to rows of the other: one gather and one scatter, each on its device.
 
     Rows are indices on that device. On a CPU numpy copies, which takes half as long as torch's ``index_copy_``.
     """
