@@ -382,12 +382,13 @@ def _leading(segment: Clause, following: Clause | None) -> Scope:
     if segment.has(Kind.EXCEPT, Kind.PRIORITY) or placed:  # "put free users on L40S" is about them alone
         return {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
     heads = following is not None and following.joint == ":"
+    rationed = segment.has(Kind.TO) and not segment.has(*HEADS)  # "limit free to 2 rps, TTFT under 1s": not of free
     first = min((token.start for token in segment.plain), default=segment.tokens[-1].end)
     for token in segment.tokens:
         if token.kind is Kind.WINDOW and token.start > first and len(segment.plain) > 1 and not heads:
             break  # "the committee met on Monday"
         if token.kind in SCOPES:
-            found[token.kind] = (*found.get(token.kind, ()), token)
+            found |= {} if rationed and token.kind is Kind.TENANT else {token.kind: (*found.get(token.kind, ()), token)}
         elif token.kind not in _CASUAL:
             break
     return found
