@@ -378,7 +378,7 @@ def _leading(segment: Clause, following: Clause | None) -> Scope:
         if tokens and tokens[0] is segment.tokens[0]:
             return {}  # "the nightly evals came back"
     leads = segment.opens_sentence and segment.tokens[0].start - segment.start <= _ARTICLE
-    placed = segment.has(Kind.SELECTOR) and not leads
+    placed = segment.has(Kind.SELECTOR) and (not leads or segment.has(Kind.AVOID))
     if segment.has(Kind.EXCEPT, Kind.PRIORITY) or placed:  # "put free users on L40S" is about them alone
         return {Kind.WINDOW: tuple(segment.of(Kind.WINDOW))} if segment.tokens[0].kind is Kind.WINDOW else found
     heads = following is not None and following.joint == ":"
