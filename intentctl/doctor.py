@@ -155,7 +155,8 @@ def vllm_lacks() -> str:
     except subprocess.TimeoutExpired:
         return f"its import took longer than {VLLM_TIMEOUT_S} s"
     if done.returncode:
-        return f"it cannot be imported: {done.stderr.strip().splitlines()[-1]}"
+        lines = done.stderr.strip().splitlines() or [f"the import ended with status {done.returncode}"]
+        return f"it cannot be imported: {lines[-1]}"
     absent = done.stdout.strip()
     return f"it has moved {absent}" if absent else ""
 

@@ -1,4 +1,4 @@
-"""Device code in a shared library: what one kind of GPU never loads becomes zeros, which compress to nothing. Pure.
+"""Device code in a shared library: what one kind of GPU never loads becomes zeros. Pure.
 
 The layout of the file stays, so that it loads as before. A container (``__fatBinC_Wrapper_t`` points to it) begins with a magic
 number and has images, each with a header: kind 1 is PTX, kind 2 a cubin of one architecture. The driver takes a cubin of its
@@ -15,7 +15,7 @@ SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
 class NoLibraryError(Exception):
-    """It is no shared library with 64 bits, or its device code is not as it should be; the message says what."""
+    """It is no shared library with 64 bits, or its device code is odd; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def images(data: bytes, start: int, length: int) -> Iterator[Image]:
 
 
 def cut(data: bytes, arch: int, is_wanted: Callable[[bytes], bool] = lambda _: True) -> bytes:
-    """The library with the cubins of one architecture only, of containers whose bytes are wanted; PTX goes, too.
+    """The library with the cubins of one architecture only, of wanted containers, and no PTX.
 
     Raises:
         NoLibraryError: it is no such library.

@@ -1,4 +1,4 @@
-"""The folder that travels to a bare GPU machine without a network: ``python -m benchmarks.gpu.kit FOLDER``.
+"""What travels to a bare GPU machine without a network: ``python -m benchmarks.gpu.kit FOLDER``.
 
 vLLM's stock wheel, cut down to what one kind of GPU loads (an H100 unless said), and what it needs beside the packages of such a
 machine (benchmarks/README.md). There: ``bash FOLDER/run.sh`` in the checkout. A GPU has not yet loaded a library that was cut.

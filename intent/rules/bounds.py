@@ -233,7 +233,7 @@ def _is_rationed(draft: Draft, reading: BoundReading, metric: str) -> bool:
     words = draft.said(draft.here).lower() if draft.here else ""
     noun = _RATE_LIMIT.search(draft.text.lower())
     is_next = noun is not None and not re.search(r"\d", draft.text[noun.end() : reading.start])
-    goes_on = _follows_a_cap(draft, reading) and _ENTITLED.search(words) is None
+    goes_on = _follows_a_cap(draft, reading) and not _ENTITLED.search(draft.text, draft.places[-1][1], reading.end)
     is_said = is_next or goes_on or _RATIONED.search(words) is not None
     return reading.tenant is not None and metric in THROUGHPUTS and is_said
 
@@ -252,7 +252,9 @@ def _follows_a_cap(draft: Draft, reading: BoundReading) -> bool:
 
 
 _ENTITLED = re.compile(
-    r"\b(?:gets?|needs?|has|have|wants?|deserves?|requires?|should get|guaranteed?)\b|需要|保证|要有"
+    r"\b(?:(?:get|need|want|deserve|require|reserve|promise|deliver|provide|support|handle|sustain|leave|allow|keep|give|serve)"
+    r"(?:s|d)?|has|have|guarantee\w*|must|should|can|make sure|ensure|let|hold)\b|需要|保证|要有|留|给",
+    re.IGNORECASE,
 )
 """Verbs of what a tenant is to have, which no cap is."""
 

@@ -1,7 +1,7 @@
 """Staging memory as a GPU reaches it: registered with CUDA, in steps, as its slots are first used.
 
-Registering pins pages, about 20 ms for 64 MiB, and takes memory that nobody may need: not all of it at once beside running
-streams. What CUDA does not register is reached through copies of the host.
+Registering pins pages, which takes time (estimated: 20 ms for 64 MiB) and memory that nobody may
+need: not all of it at once beside running streams. What CUDA does not register or show is reached through copies of the host.
 """
 
 import logging
@@ -74,18 +74,19 @@ class MappedSlots:
         needed = (slot + 1) * slot_bytes
         if needed > self._ends[-1] and not self._refused:
             self._register(min(len(self._slots) * slot_bytes, -(-needed // STEP_BYTES) * STEP_BYTES))
-        if self._view is None or needed > self._ends[-1]:
-            return self._slots
-        return self._view
+        return self._slots if self._view is None or needed > self._ends[-1] else self._view
 
     def _register(self, end: int) -> None:
-        begin = self._ends[-1]
-        self._refused = self._memory.register(self._slots.data_ptr() + begin, end - begin)
+        address = self._slots.data_ptr() + self._ends[-1]
+        self._refused = self._memory.register(address, end - self._ends[-1])
+        if not self._refused:
+            self._ends.append(end)
+            try:
+                self._view = self._memory.view(self._slots)
+            except (RuntimeError, TypeError, ValueError) as error:  # whatever torch says, streams are running
+                self._refused = str(error)
         if self._refused:
             logging.getLogger(__name__).warning("staging memory is copied through the host: %s", self._refused)
-            return
-        self._ends.append(end)
-        self._view = self._view if self._view is not None else self._memory.view(self._slots)
 
     def close(self) -> None:
         """Unregister everything, before the memory is unmapped. Idempotent."""

@@ -76,6 +76,7 @@ def test_vllm_of_the_right_version_is_ok_and_otherwise_a_note(checked, monkeypat
     [
         (1, "", "Traceback\nImportError: libcudart.so.13", "note", "cannot be imported: ImportError: libcudart.so.13"),
         (0, "vllm.v1.Scheduler.get_kv_connector\n", "", "note", "moved vllm.v1.Scheduler.get_kv_connector"),
+        (-9, "", "", "note", "cannot be imported: the import ended with status -9"),
         (0, "\n", "", "ok", "0.32.0; it has all that a switch uses"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What has to hold before a vLLM engine is worth its start: its operators, our hooks, memory that both sides reach."""
+"""What has to hold before a vLLM engine is worth its start: operators, hooks, mapped memory."""
 
 import mmap
 import os

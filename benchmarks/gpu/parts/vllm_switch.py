@@ -193,7 +193,7 @@ async def _found(judged: Awaitable[Row]) -> Row:
 
 
 def requests(device: Device, run_number: int) -> list[GenerationRequest]:
-    """Greedy, seeded, with penalties, and a document by a JSON schema; the epoch is that before the switch."""
+    """Greedy, seeded, with penalties, a document by a JSON schema; of the epoch before the switch."""
     plain = SamplingParams(OUTPUT[device])
     warm = replace(plain, temperature=1.0)
     schema: Any = {

@@ -192,7 +192,7 @@ def _describe(
     }
     layers = model.get_num_layers(parallel)
     layers_here = vllm_config.compilation_config.static_forward_context
-    backends = {layers_here[name].get_attn_backend().get_name() for name in kv_caches}
+    backends = {layers_here[name].get_attn_backend().get_name() for name in kv_caches if name in layers_here}
     geometry = KvGeometry(
         num_layers=model.get_total_num_hidden_layers(),
         num_kv_heads=total,

@@ -56,3 +56,18 @@ def test_what_is_not_registered_is_reached_on_the_host_and_not_tried_again(monke
     assert mapping.reaching(0) is not slots, "what is registered stays so"
     assert len(caplog.records) == 1
     assert "error 2" in caplog.text
+
+
+def test_memory_that_torch_does_not_show_is_reached_on_the_host_and_given_back(caplog):
+    class Unshown(WrittenDown):
+        def view(self, slots):
+            raise RuntimeError("The specified pointer resides on host memory")
+
+    slots = torch.zeros(10, SLOT_BYTES, dtype=torch.uint8)
+    memory = Unshown()
+    mapping = MappedSlots(slots, memory)
+    assert mapping.reaching(3) is slots
+    assert mapping.reaching(9) is slots
+    assert "resides on host memory" in caplog.text
+    mapping.close()
+    assert memory.ranges == {}
