@@ -70,6 +70,8 @@ def start(options: argparse.Namespace) -> "LLMEngine":
             max_model_len=options.context + options.output,
             skip_tokenizer_init=True,
             disable_log_stats=True,
+            kv_cache_memory_bytes=1 << 30,
+            gpu_memory_utilization=0.1,  # only what has to be free at the start: another engine is on this GPU
             **connector,
         )
     )

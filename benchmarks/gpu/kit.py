@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from benchmarks.gpu.fatbin import NoLibraryError, cut
+from benchmarks.gpu.kit_check import NotFitError, check
 from benchmarks.provenance import ROOT
 
 VLLM = "vllm==0.32.0"
@@ -53,6 +54,8 @@ python3 -m pip install -q --no-index --no-deps --no-compile --target "$site" "$h
 tar -xJf "$here/vllm.tar.xz" -C "$site"
 # in PYTHONPATH: vLLM looks at models in a process of its own; one GPU stands for the two devices of the inventory
 export PYTHONPATH=$site VLLM_USE_DEEP_GEMM=0
+# what has changed most since a GPU was there last; what there was no time for is in the file as "not reached"
+[ $# -gt 0 ] || set -- --only vllm-gates --only vllm-switch --only vllm-cost --only walk --only cutover
 exec python3 -m benchmarks.gpu --minutes "${MINUTES:-7}" "$@"
 """
 
@@ -68,10 +71,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found.add_argument(
         "--arch", type=int, default=90, help="compute capability times ten: 80 of an A100, 89 of an L40S"
     )
+    found.add_argument(
+        "--python", type=Path, metavar="PYTHON", help="with the packages of that machine: imports are tried with it"
+    )
     options = found.parse_args(arguments)
     try:
         make(options.folder, options.arch)
-    except (KitError, NoLibraryError) as problem:
+        if options.python:
+            print(check(options.folder, options.python), end="")
+    except (KitError, NoLibraryError, NotFitError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
     sizes = {"kit": size_of(options.folder), "tracked files": tracked_bytes()}

@@ -35,7 +35,10 @@ from runtime.vllm_engine.models import VllmSettings
 
 BOUND = {"cuda": 0.05, "cpu": 1e-3}
 """Of a logprob's difference, as a share of what lies beyond -1: bfloat16 adds in another order with other batches."""
+SAID = {"cuda": 400, "cpu": 100}
+"""Tokens of a stream that is judged by what it says."""
 OUTPUT = {"cuda": 400, "cpu": 180}
+"""Tokens of a stream under load."""
 SWITCHES = {"cuda": 5, "cpu": 1}
 """There and back."""
 NEAR = 96
@@ -83,9 +86,9 @@ def run(machine: Machine, rows: Rows) -> None:
         rows.take(name, run_load)
 
 
-def made() -> AbstractContextManager[Path]:
+def made(machine: Machine) -> AbstractContextManager[Path]:
     """A small Llama with random weights; saved in float32, loaded in what is asked for."""
-    return checkpoint("llama-150m")
+    return checkpoint({"cuda": "llama-150m", "cpu": "llama-tiny"}[machine.device])
 
 
 def subject_of(machine: Machine, folder: Path, precision: str, options: Mapping[str, Any]) -> Subject:
@@ -97,7 +100,7 @@ def subject_of(machine: Machine, folder: Path, precision: str, options: Mapping[
         kv_cache_bytes=kv_bytes,
         staging_bytes=kv_bytes,
         visible="0,0" if is_gpu else "",
-        spare=is_gpu,
+        spare=True,
     )
     return Subject(folder, Checkpoint(folder).spec, machine.cluster, precision, settings)
 
@@ -109,7 +112,7 @@ def way(machine: Machine, subject: Subject, device: int, precision: str) -> Topo
 
 def cost(machine: Machine, load: Load) -> Row:
     """What a cut costs streams at the client, beside sham cuts."""
-    with made() as folder:
+    with made(machine) as folder:
         subject = subject_of(machine, folder, load.pair[0], load.options)
         last = 0 if load.path == "follow" else 1  # what is quantised anew stands beside what it was made of
         ends = [way(machine, subject, device, one) for device, one in zip((0, last), load.pair, strict=True)]
@@ -170,7 +173,7 @@ class Listened(Heard):
 
 async def _judge(machine: Machine, rows: Rows) -> None:
     precision = "bf16" if machine.device == "cuda" else "fp32"
-    with made() as folder:
+    with made(machine) as folder:
         subject = subject_of(machine, folder, precision, EAGER)
         ends = way(machine, subject, 0, precision), way(machine, subject, 1, precision)
         began_s = time.perf_counter()
@@ -194,7 +197,7 @@ async def _found(judged: Awaitable[Row]) -> Row:
 
 def requests(device: Device, run_number: int) -> list[GenerationRequest]:
     """Greedy, seeded, with penalties, a document by a JSON schema; of the epoch before the switch."""
-    plain = SamplingParams(OUTPUT[device])
+    plain = SamplingParams(SAID[device])
     warm = replace(plain, temperature=1.0)
     schema: Any = {
         "type": "object",
@@ -249,10 +252,10 @@ async def tokens(heard: Listened, ends: Ends) -> Row:
         ChangedError: it does not.
     """
     await heard.submit(requests(heard.device, 0))
-    await heard.more(OUTPUT[heard.device])
+    await heard.more(SAID[heard.device])
     asked = requests(heard.device, 1)
     row = await heard.switched(ends[1], asked)
-    await heard.more(OUTPUT[heard.device])
+    await heard.more(SAID[heard.device])
     names = [request.request_id.partition("/")[0] for request in asked]
     worst = max(worst_logprob(heard.tokens[f"{name}/1"], heard.tokens[f"{name}/0"]) for name in names)
     if not worst <= BOUND[heard.device]:

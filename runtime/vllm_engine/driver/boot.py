@@ -138,10 +138,6 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
         EngineStartError: vLLM refuses an option.
         CheckpointError: the checkpoint is not what was served first. What vLLM raises otherwise passes.
     """
-    from vllm.config import KVTransferConfig
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.platforms import current_platform
-    from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
 
     from runtime.vllm_engine.connector.grammars import Grammars
@@ -149,6 +145,34 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
     pinned = config.checkpoint.verified()
     for name, value in config.environment.items():
         os.environ[name] = value
+    vllm_config = configured(config)
+    _fork_workers()
+    llm = LLMEngine.from_vllm_config(vllm_config, disable_log_stats=config.options["disable_log_stats"])
+    pinned = pinned.verified()  # it may have changed while it was loaded
+    pids = tuple(llm.collective_rpc("intentctl_prepare"))
+    llm.model_executor.register_failure_callback(_on_lost_worker(channel))
+    if len(pids) > 1 and config.wanted_bytes is None:
+        # ranks that wait for each other spin; this process must not take a core from one of them
+        os.nice(10)
+    core = llm.engine_core.engine_core
+    vocab_size = core.vllm_config.model_config.get_vocab_size()
+    Grammars(pinned, vocab_size).install(core.structured_output_manager)
+    driver = VllmDriver(llm, channel, pids)
+    rate = driver.probe()
+    return driver, driver.started(pids, shared_memory_of(group_pids(os.getpgrp())), rate)
+
+
+def configured(config: VllmDriverConfig) -> Any:
+    """vLLM's own configuration of an engine with our connector, a ``VllmConfig``; nothing is started.
+
+    Raises:
+        EngineStartError: vLLM does not know an option. What it raises for a value passes.
+    """
+    from vllm.config import KVTransferConfig
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
+    from vllm.usage.usage_lib import UsageContext
+
     _check_names(config, [field.name for field in fields(EngineArgs)])
     transfer = KVTransferConfig(
         kv_connector="KvConnector",
@@ -165,22 +189,7 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
         kv_transfer_config=transfer,
         worker_extension_cls="runtime.vllm_engine.connector.hooks.WorkerExtension",
     )
-    usage = UsageContext.ENGINE_CONTEXT
-    vllm_config = arguments.create_engine_config(usage)
-    _fork_workers()
-    llm = LLMEngine.from_vllm_config(vllm_config, usage, disable_log_stats=arguments.disable_log_stats)
-    pinned = pinned.verified()  # it may have changed while it was loaded
-    pids = tuple(llm.collective_rpc("intentctl_prepare"))
-    llm.model_executor.register_failure_callback(_on_lost_worker(channel))
-    if len(pids) > 1 and config.wanted_bytes is None:
-        # ranks that wait for each other spin; this process must not take a core from one of them
-        os.nice(10)
-    core = llm.engine_core.engine_core
-    vocab_size = core.vllm_config.model_config.get_vocab_size()
-    Grammars(pinned, vocab_size).install(core.structured_output_manager)
-    driver = VllmDriver(llm, channel, pids)
-    rate = driver.probe()
-    return driver, driver.started(pids, shared_memory_of(group_pids(os.getpgrp())), rate)
+    return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
 
 
 def _fork_workers() -> None:

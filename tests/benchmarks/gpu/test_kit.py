@@ -1,11 +1,14 @@
 """The folder for a bare GPU machine: what of a library is cut, what of a wheel travels, what does not fit together."""
 
 import struct
+import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu import kit
 from benchmarks.gpu.fatbin import CUBIN, MAGIC, NoLibraryError, containers, cut, images
+from benchmarks.gpu.kit_check import NotFitError, check
 from tests.rows import rows
 
 PTX = 1
@@ -87,6 +90,14 @@ def test_versions_that_do_not_fit_the_wheel_are_named():
         'Name: vllm\nRequires-Dist: openai>=2.25.0\nRequires-Dist: xgrammar==0.2.8\nRequires-Dist: mcp; extra == "x"\n'
     )
     assert kit.unmet(metadata, ["openai==2.24.0", "xgrammar==0.2.8", "mcp==1"]) == ["openai>=2.25.0"]
+
+
+@rows(
+    ("python", "problem"), [("/nowhere/python", "No such file"), (sys.executable, r"no wheels|requirement|vllm.tar.xz")]
+)
+def test_what_cannot_be_tried_is_named(python, problem, tmp_path):
+    with pytest.raises(NotFitError, match=problem):
+        check(tmp_path, Path(python))
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path, capsys):

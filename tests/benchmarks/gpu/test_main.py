@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.gpu.campaign import SHARES_S
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -18,9 +20,7 @@ def ask(bare: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[st
 def test_a_part_that_is_none_is_refused_with_those_there_are(bare, tmp_path):
     done = ask(bare, "--json", str(tmp_path / "gpu.json"), "--only", "walks")
     assert done.returncode == 2
-    assert done.stderr == (
-        "error: --only walks: there are logits, tests, walk, kv-copy, cutover, resize, overhead, profile\n"
-    )
+    assert done.stderr == f"error: --only walks: there are {', '.join(SHARES_S)}\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,1 @@
+"""What vLLM's CPU build looks for before it uses kernels of Triton: with ``TRITON_INTERPRET=1`` NumPy runs them, as they are."""
