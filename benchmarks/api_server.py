@@ -58,8 +58,8 @@ async def speak(engine: ScriptedEngine, pace_s: float) -> None:
 def _admitted(app: Any) -> Any:
     """The app with a caller for every request, where the commit asks for one."""
     try:
-        from service.access.caller import CALLER
         from service.access.gate import OpenGate
+        from service.access.rights import CALLER
     except ImportError:
         return app
 

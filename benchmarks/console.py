@@ -27,6 +27,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.provenance import ROOT, provenance, stolen_now_s
 from intentctl.client import Client
+from service import api
+from service import documents as docs
 from service.documents.plans import PlanRequest
 from service.documents.promises import ControlRequest
 
@@ -159,7 +161,14 @@ def _cards(client: Client, console: str, key: str, rounds: int) -> Document:
         for turn in range(rounds):
             wish = WISHES[turn % len(WISHES)]
             began_s = time.perf_counter()
-            client.plan(PlanRequest(intent_id=client.keep(wish.format(ms=900 + 2 * turn)).id))
+            client(
+                api.plans.make_plan,
+                PlanRequest(
+                    intent_id=client(
+                        api.intents.create_intent, docs.TranslateRequest(text=wish.format(ms=900 + 2 * turn))
+                    ).id
+                ),
+            )
             own_s = time.perf_counter() - began_s
             page.fill("#words", wish.format(ms=901 + 2 * turn))
             began_s = time.perf_counter()
@@ -195,7 +204,7 @@ def _screen(client: Client, service: str, console: str, key: str, rounds: int) -
         page.evaluate(WATCH)
         for turn in range(4 * rounds):
             before = page.evaluate("window.seen.length")
-            client.set_control(ControlRequest(paused=turn % 2 == 0))
+            client(api.promises.set_control, ControlRequest(paused=turn % 2 == 0))
             has_s = time.time()
             page.wait_for_function("count => window.seen.length > count", arg=before, timeout=10_000)
             late_ms.append((page.evaluate("window.seen.at(-1)[1]") - has_s) * 1000)

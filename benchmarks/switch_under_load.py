@@ -24,6 +24,8 @@ from intentctl.commands import follow
 from intentctl.demo import Switched
 from intentctl.plots import COLOURS, GREY, looks, picture
 from intentctl.streams import BackgroundLoad, Recording
+from service import api
+from service import documents as docs
 from service.documents.plans import PlanRequest
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
     """Switches, the streams that ran meanwhile, and the same requests without a switch."""
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-    model = (await asyncio.to_thread(client.topology)).model
+    model = (await asyncio.to_thread(client, api.state.topology)).model
     http = DefaultAsyncHttpxClient(trust_env=False)
     async with AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http) as openai:
         load = BackgroundLoad(openai, model, demo.PROMPTS, demo.MAX_TOKENS)
@@ -110,9 +112,11 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
 
 def _change(client: Client, text: str) -> Switched:
     """Say one intent, apply its plan, and wait for the end of the switch."""
-    plan = client.plan(PlanRequest(intent=client.translate(text))).plan
+    plan = client(
+        api.plans.make_plan, PlanRequest(intent=client(api.intents.translate, docs.TranslateRequest(text=text)))
+    ).plan
     assert plan is not None, "an intent of the demo is planned for"
-    operation = client.apply(plan.id)
+    operation = client(api.plans.apply, plan.id)
     for state in follow(client, operation.id, SWITCH_TIMEOUT_S):
         operation = state
     return Switched(text, plan, operation)

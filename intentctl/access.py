@@ -45,6 +45,7 @@ def create_key(
     from pydantic import ValidationError
 
     from intentctl import commands, render
+    from service import api
     from service.documents.access import KeyRequest
 
     fields = {"name": name, "person": person, "role": role.value, "tenant": tenant, "days": days}
@@ -54,7 +55,7 @@ def create_key(
         raise typer.BadParameter(
             "; ".join(error["msg"].removeprefix("Value error, ") for error in error.errors())
         ) from None
-    made = commands.service(where).create_key(request)
+    made = commands.service(where)(api.keys.create_key, request)
     if output is not OutputFormat.TABLE:
         render.emit(made, output, ())
         return
@@ -67,8 +68,9 @@ def create_key(
 def list_keys(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """List keys with their people, roles and states."""
     from intentctl import commands, render
+    from service import api
 
-    found = commands.service(where).keys()
+    found = commands.service(where)(api.keys.keys)
     render.emit(found, output, [(key.prefix, _about(key)) for key in found.keys])
 
 
@@ -81,8 +83,9 @@ def revoke_key(
 ) -> None:
     """Revoke a key immediately."""
     from intentctl import commands, render
+    from service import api
 
-    gone = commands.service(where).revoke_key(prefix)
+    gone = commands.service(where)(api.keys.revoke_key, prefix)
     render.emit(gone, output, [(gone.prefix, _about(gone))])
 
 
@@ -90,8 +93,9 @@ def revoke_key(
 def whoami(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """Show the current key, its role, and the service's clock and version."""
     from intentctl import commands, render
+    from service import api
 
-    me = commands.service(where).me()
+    me = commands.service(where)(api.keys.me)
     rows = [
         ("name", f"{me.name}, {me.role}" + (f", key {me.key}" if me.key else ", no keys are asked for")),
         ("may", ", ".join(me.rights)),
@@ -112,9 +116,10 @@ def list_audit(
 ) -> None:
     """List audit entries, newest first."""
     from intentctl import commands, render
+    from service import api
     from service.documents.access import AuditPage
 
-    found = commands.service(where).audit(AuditPage(before=before, limit=limit, act=act))
+    found = commands.service(where)(api.audit.audit, AuditPage(before=before, limit=limit, act=act))
     render.emit(found, output, [_entry(entry) for entry in found.entries])
     if found.next is not None and output is OutputFormat.TABLE:
         render.talk(f"older ones: intentctl audit list --before {found.next}")
@@ -125,8 +130,9 @@ def list_audit(
 def audit_head(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """Print the end of the audit chain, to keep elsewhere and check with `audit verify --head`."""
     from intentctl import commands, render
+    from service import api
 
-    head = commands.service(where).audit_head()
+    head = commands.service(where)(api.audit.audit_head)
     if output is not OutputFormat.TABLE:
         render.emit(head, output, ())
         return
@@ -142,8 +148,9 @@ def verify_audit(
 ) -> None:
     """Verify that no entry was changed, removed, inserted or moved. Exits with 1 if one was."""
     from intentctl import commands, render
+    from service import api
 
-    verdict = commands.service(where).verify_audit(head)
+    verdict = commands.service(where)(api.audit.verify_audit, head)
     render.emit(verdict, output, _verdict(verdict))
     if not verdict.is_whole:
         raise failure("error", f"the audit is not what it was: {len(verdict.flaws)} flaws")

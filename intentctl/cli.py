@@ -19,6 +19,7 @@ from intentctl.arguments import (
 )
 from intentctl.console.command import console
 from intentctl.devices import devices
+from intentctl.lines import visible_lines
 from intentctl.options import (
     Deployment,
     EngineOptions,
@@ -33,7 +34,6 @@ from intentctl.options import (
     Yes,
 )
 from intentctl.status import EXIT_OF_CODE, CommandError, Exit
-from intentctl.visible import visible_lines
 
 HELP = """Say what an LLM service must do, apply the plan, and the running service reshapes itself without losing a token.
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from pydantic import ValidationError
 
@@ -17,14 +18,14 @@ from intentctl import lists, render
 from intentctl.arguments import POLL_S, OutputFormat
 from intentctl.client import Client
 from intentctl.credentials import ADMIN_KEY_FILE, DEFAULT_SERVER, ServerAddress, key_for
-from intentctl.lines import MAX_LINE_BYTES, texts
+from intentctl.lines import MAX_LINE_BYTES, texts, visible
 from intentctl.local import EXAMPLE, from_file
 from intentctl.options import PlanOptions
 from intentctl.status import failure
-from intentctl.visible import visible
+from service import api
 from service import documents as docs
+from service.api.operation import Api
 from service.errors import ServiceError
-from service.operator import Operator
 
 _KEPT = re.compile(r"intent-[0-9a-f]{12}")
 
@@ -47,7 +48,7 @@ def service(place: ServerAddress) -> Client:
     return Client(url, key_for(url, place.key_file))
 
 
-def source(place: ServerAddress, deployment: Path | None) -> Operator:
+def source(place: ServerAddress, deployment: Path | None) -> Api:
     """Who answers: a deployment file that was named, in this process, else the service.
 
     Raises:
@@ -63,7 +64,7 @@ def source(place: ServerAddress, deployment: Path | None) -> Operator:
     raise failure("unreachable", f"no service answers at {client.url}; {ways}")
 
 
-def parse(source: Operator, text: str, form: OutputFormat, now: str | None, explain: bool = False) -> None:
+def parse(source: Api, text: str, form: OutputFormat, now: str | None, explain: bool = False) -> None:
     """Read back what was understood; for ``-`` of every line of standard input, whatever each comes to.
 
     Raises:
@@ -71,10 +72,10 @@ def parse(source: Operator, text: str, form: OutputFormat, now: str | None, expl
     """
     if text == "-":
         for line in texts(sys.stdin.buffer):
-            intent = source.translate(line, now)
+            intent = source(api.intents.translate, docs.TranslateRequest(text=line, now=now))
             render.emit_next(intent, form, render.intent_rows(intent))
         return
-    intent = source.translate(text, now)
+    intent = source(api.intents.translate, docs.TranslateRequest(text=text, now=now))
     rows = render.intent_rows(intent)
     if explain and form is OutputFormat.TABLE:
         print(*render.mark_lines(intent), sep="\n")
@@ -83,7 +84,7 @@ def parse(source: Operator, text: str, form: OutputFormat, now: str | None, expl
     check_outcome(intent)
 
 
-def plan(source: Operator, text: str | None, form: OutputFormat, look: PlanOptions) -> tuple[docs.PlanDocument, ...]:
+def plan(source: Api, text: str | None, form: OutputFormat, look: PlanOptions) -> tuple[docs.PlanDocument, ...]:
     """Read back, plan for a text or else the target, and show the plans.
 
     Simulated or drawn where that was asked for.
@@ -105,22 +106,22 @@ def plan(source: Operator, text: str | None, form: OutputFormat, look: PlanOptio
         names = ", ".join(made.model for made in answer.plans)
         raise failure("error", f"--plot draws one plan, and there is one for each of {names}; name a --model")
     if look.verify:
-        seen = [made.model_copy(update={"simulation": source.simulation(made.id)}) for made in answer.plans]
+        seen = [made.model_copy(update={"simulation": source(api.plans.simulation, made.id)}) for made in answer.plans]
         answer = answer.model_copy(update={"plans": tuple(seen)})
     render.emit(answer, form, render.answer_rows(answer))
     if look.plot:
-        _draw(source.frontiers(answer.plans[0].id), answer.plans[0], look.plot)
+        _draw(source(api.plans.frontiers, answer.plans[0].id), answer.plans[0], look.plot)
     check_refused(answer.refused)
     return answer.plans
 
 
-def _plan_to_target(source: Operator, look: PlanOptions) -> docs.PlanAnswer:
+def _plan_to_target(source: Api, look: PlanOptions) -> docs.PlanAnswer:
     fields = {"target": look.target, "model": look.model, **look.when.model_dump(exclude_unset=True)}
     try:
         request = docs.PlanRequest.model_validate(fields)
     except ValidationError as error:
         raise failure("error", f"--target: {error.errors()[0]['msg']}") from None
-    return source.plan(request)
+    return source(api.plans.make_plan, request)
 
 
 def _draw(found: docs.FrontiersDocument, made: docs.PlanDocument, path: Path) -> None:
@@ -132,7 +133,7 @@ def _draw(found: docs.FrontiersDocument, made: docs.PlanDocument, path: Path) ->
 
 
 def make_plan(
-    source: Operator,
+    source: Api,
     text: str,
     form: OutputFormat,
     consent: ConsentOptions | None = None,
@@ -156,7 +157,7 @@ def make_plan(
     if form is OutputFormat.TABLE:
         render.grid(render.intent_rows(intent))
     if intent.outcome is Outcome.CLARIFY and not is_kept(text) and source.serves:
-        kept = source.keep(intent.text).id
+        kept = source(api.intents.create_intent, docs.TranslateRequest(text=intent.text)).id
     while intent.outcome is Outcome.CLARIFY and consent is not None and can_ask(consent):
         intent = _answered(source, intent, kept)
         render.grid(render.intent_rows(intent))
@@ -165,7 +166,9 @@ def make_plan(
     check_outcome(intent, kept)
     wish = {"intent_id": kept} if kept is not None and source.serves else {"intent": intent}
     try:
-        answer = source.plan(docs.PlanRequest(**wish, **when.model_dump(exclude_unset=True), model=model))
+        answer = source(
+            api.plans.make_plan, docs.PlanRequest(**wish, **when.model_dump(exclude_unset=True), model=model)
+        )
     except ServiceError as error:
         render.emit(error.problem, form, render.problem_rows(error.problem))
         check_refused(error.problem.refused or ())
@@ -195,7 +198,7 @@ def can_ask(consent: ConsentOptions) -> bool:
     return not consent.never_ask and sys.stdin.isatty()
 
 
-def _answered(source: Operator, intent: Intent, kept: str | None) -> Intent:
+def _answered(source: Api, intent: Intent, kept: str | None) -> Intent:
     """The intent after a person's answer to its question: a number, yes, or words.
 
     Raises:
@@ -207,8 +210,8 @@ def _answered(source: Operator, intent: Intent, kept: str | None) -> Intent:
         check_outcome(intent, kept)
     try:
         if kept is not None and source.serves:
-            return source.amend_kept(kept, docs.VersionedFollowUp(text=answer)).intent
-        return source.amend(intent, docs.FollowUp(text=answer)).intent
+            return source(api.intents.amend_intent, kept, docs.VersionedFollowUp(text=answer)).intent
+        return source(api.intents.amend, docs.AmendRequest(intent=intent, **dict(docs.FollowUp(text=answer)))).intent
     except ServiceError as error:
         if error.code not in {docs.Code.OUT_OF_SCOPE, docs.Code.NO_CHANGE}:
             raise
@@ -216,24 +219,24 @@ def _answered(source: Operator, intent: Intent, kept: str | None) -> Intent:
         return intent
 
 
-def apply(service: Operator, plan_id: str, form: OutputFormat, consent: ConsentOptions, timeout_s: float) -> None:
+def apply(service: Api, plan_id: str, form: OutputFormat, consent: ConsentOptions, timeout_s: float) -> None:
     """Ask, switch, and show what happened.
 
     Raises:
         CommandError: nobody agreed, or it took too long.
         ServiceError: the service refused, or the switch was given up.
     """
-    (operation,) = switch(service, [service.saved_plan(plan_id)], consent, timeout_s)
+    (operation,) = switch(service, [service(api.plans.plan, plan_id)], consent, timeout_s)
     render.emit(operation, form, render.operation_rows(operation))
     check_operations([operation])
 
 
 def switch(
-    source: Operator, plans: Sequence[docs.PlanDocument], consent: ConsentOptions, timeout_s: float
+    source: Api, plans: Sequence[docs.PlanDocument], consent: ConsentOptions, timeout_s: float
 ) -> list[docs.OperationDocument]:
     """The operations of plans for different models at their ends; they run at the same time."""
     if plans and not source.serves:
-        source.apply(plans[0].id)  # says that there is none to apply it, before anybody is asked
+        refuse_unserved(plans[0])
     agreed = []
     for plan in plans:
         agreed.append((plan.id, [*acknowledged(plan, consent), *sorted(consent.to)]))
@@ -241,7 +244,7 @@ def switch(
     operations: list[docs.OperationDocument] = []
     try:
         for plan_id, seen in agreed:
-            operations.append(source.apply(plan_id, seen))
+            operations.append(source(api.plans.apply, plan_id, docs.ApplyRequest(acknowledge=seen)))
         return [to_its_end(source, operation, timeout_s) for operation in operations]
     except (KeyboardInterrupt, ServiceError):
         for operation in operations:
@@ -249,8 +252,18 @@ def switch(
         raise
 
 
+def refuse_unserved(plan: docs.PlanDocument) -> NoReturn:
+    """Say that there is no service to apply a plan, before anybody is asked.
+
+    Raises:
+        ServiceError: always.
+    """
+    how = "no service was asked; start one (intentctl serve) or name its --server"
+    raise ServiceError(docs.Code.UNREACHABLE, f"{plan.id} was not applied: {how}")
+
+
 def approve(
-    service: Operator, plan_id: str, form: OutputFormat, consent: ConsentOptions, *, minutes: float, note: str
+    service: Api, plan_id: str, form: OutputFormat, consent: ConsentOptions, *, minutes: float, note: str
 ) -> None:
     """Show a plan, ask, and say yes to what was shown.
 
@@ -258,7 +271,7 @@ def approve(
         CommandError: nobody agreed.
         ServiceError: the service refused.
     """
-    plan = service.saved_plan(plan_id)
+    plan = service(api.plans.plan, plan_id)
     if form is OutputFormat.TABLE:
         render.talk_rows(render.plan_rows(plan))
     seen = acknowledged(plan, consent)
@@ -266,16 +279,16 @@ def approve(
     request = docs.ApproveRequest(
         digest=plan.digest, minutes=minutes, acknowledge=[*seen, *sorted(consent.to)], note=note
     )
-    _emit_approval(service.approve(plan_id, request), form)
+    _emit_approval(service(api.plans.approve, plan_id, request), form)
 
 
-def reject(service: Operator, plan_id: str, form: OutputFormat, note: str, for_s: float | None) -> None:
+def reject(service: Api, plan_id: str, form: OutputFormat, note: str, for_s: float | None) -> None:
     """Say no to a plan.
 
     Raises:
         ServiceError: the service refused.
     """
-    _emit_approval(service.reject(plan_id, docs.RejectRequest(note=note, for_s=for_s)), form)
+    _emit_approval(service(api.plans.reject, plan_id, docs.RejectRequest(note=note, for_s=for_s)), form)
 
 
 def _emit_approval(approval: docs.ApprovalDocument, form: OutputFormat) -> None:
@@ -283,7 +296,7 @@ def _emit_approval(approval: docs.ApprovalDocument, form: OutputFormat) -> None:
     render.emit(approval, form, [(approval.plan_id, f"{approval.verdict} by {approval.by}{until}")])
 
 
-def to_its_end(source: Operator, operation: docs.OperationDocument, timeout_s: float) -> docs.OperationDocument:
+def to_its_end(source: Api, operation: docs.OperationDocument, timeout_s: float) -> docs.OperationDocument:
     """An operation when it is done, shown until then."""
     with render.switch_progress() as progress:
         for state in follow(source, operation.id, timeout_s):
@@ -292,7 +305,7 @@ def to_its_end(source: Operator, operation: docs.OperationDocument, timeout_s: f
     return operation
 
 
-def follow(service: Operator, operation_id: str, timeout_s: float) -> Iterator[docs.OperationDocument]:
+def follow(service: Api, operation_id: str, timeout_s: float) -> Iterator[docs.OperationDocument]:
     """An operation's states until it is done.
 
     Raises:
@@ -300,7 +313,7 @@ def follow(service: Operator, operation_id: str, timeout_s: float) -> Iterator[d
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        operation = service.operation(operation_id)
+        operation = service(api.operations.operation, operation_id)
         yield operation
         if operation.done:
             return
@@ -323,22 +336,22 @@ def check_operations(operations: Sequence[docs.OperationDocument]) -> None:
             raise ServiceError.answered(operation.error)
 
 
-def get(service: Operator, name: str | None, form: OutputFormat) -> None:
+def get(service: Api, name: str | None, form: OutputFormat) -> None:
     """Show the topology, an operation, an intent or a plan."""
     if name is None:
-        found = service.models()
+        found = service(api.state.models)
         rows = [row for state in found.models for row in render.topology_rows(state)]
         render.emit(found.models[0] if len(found.models) == 1 else found, form, rows)
     elif name in lists.KINDS:
         lists.show(service, name, form)
     elif name.startswith("op-"):
-        operation = service.operation(name)
+        operation = service(api.operations.operation, name)
         render.emit(operation, form, render.operation_rows(operation))
     elif name.startswith("intent-"):
-        version = service.intent(name)
+        version = service(api.intents.intent, name)
         render.emit(version, form, render.amendment_rows(version))
     else:
-        plan = service.saved_plan(name)
+        plan = service(api.plans.plan, name)
         render.emit(plan, form, render.plan_rows(plan))
 
 
@@ -365,13 +378,17 @@ def _read(text: str) -> str:
     return sys.stdin.buffer.read(MAX_LINE_BYTES).decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 
 
-def intent_of(source: Operator, text: str, now: str | None = None) -> Intent:
+def intent_of(source: Api, text: str, now: str | None = None) -> Intent:
     """The intent of words, or of the id of an intent that the service keeps.
 
     Words are read at the present or the clock given.
     """
     is_theirs = is_kept(text) and source.serves
-    return source.intent(text).intent if is_theirs else source.translate(_read(text), now)
+    return (
+        source(api.intents.intent, text).intent
+        if is_theirs
+        else source(api.intents.translate, docs.TranslateRequest(text=_read(text), now=now))
+    )
 
 
 def is_kept(name: str) -> bool:

@@ -25,8 +25,10 @@ from intentctl.measure import difference
 from intentctl.render import Document
 from intentctl.status import failure
 from intentctl.streams import BackgroundLoad, Recording, inference_at
+from service import api
+from service import documents as docs
 from service.documents.plans import PlanRequest
-from service.documents.promises import ActivateRequest, ControlRequest, OutcomeDocument, ReportQuery
+from service.documents.promises import ControlRequest, OutcomeDocument, ReportQuery
 from service.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -308,19 +310,20 @@ def _lived(client: Client, begin: Callable[[], Day], topology: str | None, *, is
     if topology:
         _switch_to(client, topology)
     if not is_kept:
-        client.set_control(ControlRequest(paused=True))
+        client(api.promises.set_control, ControlRequest(paused=True))
     lived = Lived(begin(), time.time())
     for goal in lived.day.goals if is_kept else ():
-        render.talk(f"promised: {client.activate(client.keep(goal.text).id, ActivateRequest()).text}")
+        kept = client(api.intents.create_intent, docs.TranslateRequest(text=goal.text))
+        render.talk(f"promised: {client(api.promises.activate, kept.id).text}")
     return asyncio.run(_session(client, lived, compared=is_kept))
 
 
 def _switch_to(client: Client, topology: str) -> None:
     """Have one topology run."""
-    plan = client.plan(PlanRequest(target=topology)).plan
+    plan = client(api.plans.make_plan, PlanRequest(target=topology)).plan
     assert plan is not None, "a topology that is named has one plan"
     if plan.changes:
-        *_, operation = follow(client, client.apply(plan.id).id, SWITCH_TIMEOUT_S)
+        *_, operation = follow(client, client(api.plans.apply, plan.id).id, SWITCH_TIMEOUT_S)
         if operation.error:
             raise ServiceError.answered(operation.error)
 
@@ -345,9 +348,9 @@ async def _session(client: Client, lived: Lived, *, compared: bool) -> Lived:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
-        lived.outcomes = (await asyncio.to_thread(client.report, ReportQuery(hours=1))).switches
+        lived.outcomes = (await asyncio.to_thread(client, api.promises.report, ReportQuery(hours=1))).switches
         if compared:
-            await asyncio.to_thread(client.set_control, ControlRequest(paused=True))
+            await asyncio.to_thread(client, api.promises.set_control, ControlRequest(paused=True))
             lived.references = await BackgroundLoad(openai, "counting", prompts(), ANSWER_TOKENS).finish()
     return lived
 
@@ -377,7 +380,7 @@ async def _ask(openai: "AsyncOpenAI", lived: Lived) -> None:
 async def _watch(client: Client, lived: Lived) -> None:
     """Note how many devices are in use."""
     while True:
-        state = await asyncio.to_thread(client.topology)
+        state = await asyncio.to_thread(client, api.state.topology)
         devices = len(state.topology.devices)
         if not lived.ran or lived.ran[-1][1] != devices:
             lived.ran.append((time.time() if lived.ran else lived.begins_s, devices))

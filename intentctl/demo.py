@@ -26,6 +26,8 @@ from intentctl.render import Document, plain
 from intentctl.status import failure
 from intentctl.streams import BackgroundLoad, Recording, inference_at
 from runtime.models import MeasuredLink
+from service import api
+from service import documents as docs
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, PlanRequest
 
@@ -163,7 +165,7 @@ async def _session(
     client: Client, changes: Sequence[Change]
 ) -> tuple[list[Switched], list[Recording], list[Recording]]:
     """Stream, make the changes, then run the same requests once more without a switch."""
-    model = (await asyncio.to_thread(client.topology)).model
+    model = (await asyncio.to_thread(client, api.state.topology)).model
     async with inference_at(client.url, client.key) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
         load = BackgroundLoad(openai, model, PROMPTS, MAX_TOKENS)
@@ -189,16 +191,16 @@ def _show(load: BackgroundLoad) -> None:
 def _change(client: Client, text: str) -> Switched:
     """Say one intent and apply its plan."""
     render.talk(f"\nintentctl {text!r}")
-    intent = client.translate(text)
+    intent = client(api.intents.translate, docs.TranslateRequest(text=text))
     render.talk_rows(render.intent_rows(intent))
     if intent.outcome is not Outcome.OK:
         raise failure(intent.outcome.value, f"{text!r} was not understood: {intent.readback}")
-    plan = client.plan(PlanRequest(intent=intent)).plan
+    plan = client(api.plans.make_plan, PlanRequest(intent=intent)).plan
     assert plan is not None, "an intent without a question is planned for"
     render.talk_rows(render.plan_rows(plan))
     if not plan.changes:
         return Switched(text, plan, None)
-    return Switched(text, plan, to_its_end(client, client.apply(plan.id), SWITCH_TIMEOUT_S))
+    return Switched(text, plan, to_its_end(client, client(api.plans.apply, plan.id), SWITCH_TIMEOUT_S))
 
 
 def report(switched: list[Switched], live: list[Recording], reference: list[Recording]) -> Document:

@@ -26,6 +26,7 @@ def devices(
 ) -> None:
     """List devices: used, free or out, and why. `devices out ID` takes one out, `devices in ID` in again."""
     from intentctl import commands, render
+    from service import api
     from service.documents.state import OutRequest
 
     if (way is None) is not (device is None):
@@ -34,10 +35,14 @@ def devices(
         raise typer.BadParameter("--why goes with `devices out ID`")
     service = commands.service(where)
     if way is None or device is None:
-        listed = service.devices()
+        listed = service(api.state.devices)
         render.emit(listed, output, [device_row(device) for device in listed.devices])
         return
-    changed = service.take_out(device, OutRequest(why=why)) if way is Way.out else service.take_in(device)
+    changed = (
+        service(api.state.take_out, device, OutRequest(why=why))
+        if way is Way.out
+        else service(api.state.take_in, device)
+    )
     render.emit(changed, output, [device_row(changed)])
     if changed.out and changed.used and output is OutputFormat.TABLE:
         render.talk(f"{changed.model} runs on it until it is switched: intentctl agenda, intentctl plan TEXT")

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from intent.models import Intent
 from intentctl import commands, render
 from intentctl.arguments import SWITCH_TIMEOUT_S, OutputFormat
+from intentctl.lines import visible
 from intentctl.promises import agenda_rows, promise_rows
-from intentctl.visible import visible
+from service import api
 from service import documents as docs
+from service.api.operation import Api
 from service.errors import ServiceError
-from service.operator import Operator
 
 
 @dataclass(slots=True)
@@ -23,7 +24,7 @@ class TextOutcome:
     operations: list[docs.OperationDocument] = field(default_factory=list)
 
 
-def say(source: Operator, text: str, form: OutputFormat, consent: commands.ConsentOptions) -> None:
+def say(source: Api, text: str, form: OutputFormat, consent: commands.ConsentOptions) -> None:
     """Plan for a text; if a person says yes, apply an act, or keep a promise from now on.
 
     Raises:
@@ -51,7 +52,7 @@ def say(source: Operator, text: str, form: OutputFormat, consent: commands.Conse
 
 
 def keep(
-    source: Operator,
+    source: Api,
     plans: Sequence[docs.PlanDocument],
     form: OutputFormat,
     consent: commands.ConsentOptions,
@@ -66,13 +67,15 @@ def keep(
     changing = [plan for plan in plans if plan.changes]
     intent_id = plans[0].intent_id
     if not source.serves:
-        outcome.agenda = source.agenda(docs.AgendaRequest(intent=outcome.intent))
+        outcome.agenda = source(api.promises.preview, docs.AgendaRequest(intent=outcome.intent))
         if form is OutputFormat.TABLE:
             render.grid(agenda_rows(outcome.agenda))
         if changing:
-            source.apply(changing[0].id)  # says that there is none to apply it, before anybody is asked
+            commands.refuse_unserved(changing[0])
         return
-    outcome.agenda = source.agenda(docs.AgendaRequest(intent_id=intent_id, replace=list(consent.replaces)))
+    outcome.agenda = source(
+        api.promises.preview, docs.AgendaRequest(intent_id=intent_id, replace=list(consent.replaces))
+    )
     if form is OutputFormat.TABLE:
         render.grid(agenda_rows(outcome.agenda))
     later = {"breaks_promise"}  # what is activated may take its place
@@ -83,7 +86,9 @@ def keep(
         render.grid(promise_rows(outcome.promise))
     for plan in changing:
         try:
-            outcome.operations.append(source.apply(plan.id, [*seen, *sorted(consent.to)]))
+            outcome.operations.append(
+                source(api.plans.apply, plan.id, docs.ApplyRequest(acknowledge=[*seen, *sorted(consent.to)]))
+            )
         except ServiceError as error:
             if outcome.promise is None or error.code not in NOT_NOW:
                 raise
@@ -101,12 +106,12 @@ def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent
 
 
 def _activated(
-    source: Operator, intent_id: str, consent: commands.ConsentOptions, seen: Sequence[str]
+    source: Api, intent_id: str, consent: commands.ConsentOptions, seen: Sequence[str]
 ) -> docs.PromiseDocument | None:
     """The promise; None where whoever asks may apply plans and not activate intents."""
     request = docs.ActivateRequest(replace=list(consent.replaces), acknowledge=list(seen))
     try:
-        return source.activate(intent_id, request)
+        return source(api.promises.activate, intent_id, request)
     except ServiceError as error:
         if error.code is docs.Code.FORBIDDEN:
             render.talk(f"{intent_id} is not kept: {error}; an approver has to: intentctl activate {intent_id}")
@@ -120,7 +125,7 @@ def _activated(
         if not commands.says_yes("Put this in their place? [y/N] "):
             raise
         replaces = [*consent.replaces, *clashing]
-        return source.activate(intent_id, docs.ActivateRequest(replace=replaces, acknowledge=list(seen)))
+        return source(api.promises.activate, intent_id, docs.ActivateRequest(replace=replaces, acknowledge=list(seen)))
 
 
 CLASH = "contradicts_active"

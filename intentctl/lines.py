@@ -1,4 +1,4 @@
-"""Standard input as texts, one per line, whatever the bytes are."""
+"""Texts from outside: standard input line by line, and what is made harmless to a terminal."""
 
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -22,3 +22,13 @@ def _skip_rest(stream: BinaryIO, line: bytes) -> None:
     """Go on to the next line where this one was cut."""
     while len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
         line = stream.readline(MAX_LINE_BYTES)
+
+
+def visible(text: str) -> str:
+    """One line: what would steer a terminal, or turn the direction of reading, is shown as its code."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def visible_lines(text: str) -> str:
+    """The same for a message, whose lines stay lines."""
+    return "\n".join(map(visible, text.split("\n")))

@@ -4,30 +4,31 @@ from typing import TYPE_CHECKING
 
 from intentctl import render
 from intentctl.arguments import OutputFormat
+from service import api
 from service.documents.state import OperationsRequest, PageRequest, PlansRequest
 
 if TYPE_CHECKING:
     from intentctl.render import Row
+    from service.api.operation import Api
     from service.documents.operations import OperationDocument
     from service.documents.plans import VersionDocument
     from service.documents.state import AppliedPlan
-    from service.operator import Operator
 
 KINDS = ("intents", "plans", "operations")
 SHOWN = 20
 
 
-def show(service: "Operator", kind: str, form: OutputFormat, limit: int = SHOWN) -> None:
+def show(service: "Api", kind: str, form: OutputFormat, limit: int = SHOWN) -> None:
     """List the newest of a kind; ``-o json`` has all that the service says of each."""
     match kind:
         case "intents":
-            intents = service.intents(PageRequest(limit=limit))
+            intents = service(api.intents.intents, PageRequest(limit=limit))
             render.emit(intents, form, [_intent(intent) for intent in intents.intents])
         case "plans":
-            plans = service.plans(PlansRequest(limit=limit))
+            plans = service(api.plans.plans, PlansRequest(limit=limit))
             render.emit(plans, form, [_plan(plan) for plan in plans.plans])
         case _:
-            operations = service.operations(OperationsRequest(limit=limit))
+            operations = service(api.operations.operations, OperationsRequest(limit=limit))
             rows = [_operation(operation) for operation in operations.operations]
             render.emit(operations, form, rows or [(kind, "nothing was applied yet")])
 

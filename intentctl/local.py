@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from intentctl.arguments import EngineName
 
 if TYPE_CHECKING:
-    from service.operator import Operator
+    from service.api.operation import Api
 
 _FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = {EngineName.TORCH: _FOLDER / "local-cpu.yaml", EngineName.VLLM: _FOLDER / "local-vllm.yaml"}
@@ -15,13 +15,13 @@ EXAMPLE = EXAMPLES[EngineName.TORCH]
 """Served where none is named."""
 
 
-def from_file(deployment: Path) -> "Operator":
+def from_file(deployment: Path) -> "Api":
     """An operator that translates and plans, and can apply nothing.
 
     Raises:
         DeploymentError: the file cannot be used.
     """
+    from service.api.context import Offline
     from service.deployment import load
-    from service.inprocess import FromFile
 
-    return FromFile(load(deployment))
+    return Offline(load(deployment))

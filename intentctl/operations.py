@@ -10,8 +10,8 @@ from intentctl.status import failure
 
 if TYPE_CHECKING:
     from intentctl.render import Row
+    from service.api.operation import Api
     from service.documents.operations import PreflightDocument
-    from service.operator import Operator
 
 Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentctl get` shows it.")]
 
@@ -20,10 +20,11 @@ Operation = Annotated[str, typer.Argument(help="Id of an operation, as `intentct
 def cancel(where: Where, operation: Operation, for_: NoFor = None, output: Output = OutputFormat.TABLE) -> None:
     """Cancel a switch before it commits. The old topology keeps serving."""
     from intentctl import commands, render
+    from service import api
     from service.documents.operations import CancelRequest
 
     service = commands.service(where)
-    service.cancel(operation, CancelRequest(for_s=for_))
+    service(api.operations.cancel, operation, CancelRequest(for_s=for_))
     *_, ended = commands.follow(service, operation, SWITCH_TIMEOUT_S)
     render.emit(ended, output, render.operation_rows(ended))
 
@@ -40,24 +41,26 @@ def undo(
 ) -> None:
     """Plan the reverse of an operation, then ask to apply it."""
     from intentctl import commands, render
+    from service import api
 
     service = commands.service(where)
-    plan = service.undo(operation or _last(service)).plans[0]
+    plan = service(api.operations.undo, operation or _last(service)).plans[0]
     render.talk_rows(render.plan_rows(plan))
     commands.apply(service, plan.id, output, commands.ConsentOptions(yes, no_input, in_spite_of.codes), timeout)
 
 
-def _last(service: "Operator") -> str:
+def _last(service: "Api") -> str:
     """The operation that led to what runs.
 
     Raises:
         CommandError: there is none that can be undone, or one for each of several models.
     """
+    from service import api
     from service.documents.state import OperationsRequest
 
-    ended = service.operations(OperationsRequest(done=True, limit=200)).operations
+    ended = service(api.operations.operations, OperationsRequest(done=True, limit=200)).operations
     last = {operation.model: operation.id for operation in reversed(ended) if operation.result}
-    undoable = [service.undoable(operation_id) for operation_id in last.values()]
+    undoable = [service(api.operations.undoable, operation_id) for operation_id in last.values()]
     found = [undo.operation_id for undo in undoable if undo.possible]
     if len(found) == 1:
         return found[0]
@@ -111,15 +114,16 @@ def reject(
     commands.reject(commands.service(where), plan_id, output, note, for_)
 
 
-def preflight(service: "Operator", plan_id: str, output: OutputFormat) -> None:
+def preflight(service: "Api", plan_id: str, output: OutputFormat) -> None:
     """Show what applying a plan would do now.
 
     Raises:
         CommandError: it would be refused.
     """
     from intentctl import render
+    from service import api
 
-    found = service.preflight(plan_id)
+    found = service(api.plans.preflight, plan_id)
     render.emit(found, output, _preflight_rows(found))
     if found.refusals:
         first = found.refusals[0]

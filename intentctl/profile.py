@@ -99,12 +99,15 @@ def find_subject(client: "Client", options: ProfileOptions) -> Subject:
     Raises:
         CommandError: no service or engine answers, it is in use, or it runs what one profile cannot describe.
     """
+    from service import api
+
     client.readiness()
-    state = client.topology(options.model)
+    name = options.model
+    state = client(api.state.topology_of, name) if name else client(api.state.topology)
     if state.operation or state.streams:
         busy = state.operation or f"{state.streams} streams"
         raise failure("error", f"{client.url} is in use ({busy}); measure when nothing else runs")
-    described = client.profiles(options.model)
+    described = client(api.state.profiles_of, name) if name else client(api.state.profiles)
     cluster = _cluster(state.inventory)
     topology = state.topology.noun
     kinds = sorted({stage.kind for stage in topology.stages})

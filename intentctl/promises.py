@@ -26,8 +26,9 @@ Replace = Annotated[
 def intents(where: Where, output: Output = OutputFormat.TABLE) -> None:
     """List active and past promises."""
     from intentctl import commands, render
+    from service import api
 
-    found = commands.service(where).promises()
+    found = commands.service(where)(api.promises.promises)
     rows = [row for promise in found.promises for row in promise_rows(promise)]
     render.emit(found, output, rows or [("promised", 'nothing yet; say what must hold: intentctl "TEXT"')])
 
@@ -36,9 +37,10 @@ def intents(where: Where, output: Output = OutputFormat.TABLE) -> None:
 def activate(where: Where, intent: IntentId, replace: Replace = None, output: Output = OutputFormat.TABLE) -> None:
     """Activate an intent: keep it in every window that it names."""
     from intentctl import commands, render
+    from service import api
     from service.documents.promises import ActivateRequest
 
-    made = commands.service(where).activate(intent, ActivateRequest(replace=replace or []))
+    made = commands.service(where)(api.promises.activate, intent, ActivateRequest(replace=replace or []))
     render.emit(made, output, promise_rows(made))
 
 
@@ -46,8 +48,9 @@ def activate(where: Where, intent: IntentId, replace: Replace = None, output: Ou
 def retire(where: Where, intent: IntentId, output: Output = OutputFormat.TABLE) -> None:
     """Retire an active intent. The running topology stays until something asks for a change."""
     from intentctl import commands, render
+    from service import api
 
-    ended = commands.service(where).retire(intent)
+    ended = commands.service(where)(api.promises.retire, intent)
     render.emit(ended, output, promise_rows(ended))
 
 
@@ -66,16 +69,17 @@ def agenda(
 ) -> None:
     """Show the next 24 hours: goals, topologies, switches. Changes nothing."""
     from intentctl import commands, render
+    from service import api
     from service.documents.promises import AgendaQuery, AgendaRequest
 
     if text is None and (deployment or now):
         raise typer.BadParameter("agenda: --deployment and --now go with TEXT")
     source = commands.source(where, deployment) if text is not None else commands.service(where)
     if text is None:
-        found = source.agenda(AgendaQuery(hours=hours))
+        found = source(api.promises.agenda, AgendaQuery(hours=hours))
     else:
         kind = "intent_id" if commands.is_kept(text) and source.serves else "text"
-        found = source.agenda(AgendaRequest.model_validate({kind: text, "hours": hours, "now": now}))
+        found = source(api.promises.preview, AgendaRequest.model_validate({kind: text, "hours": hours, "now": now}))
     render.emit(found, output, agenda_rows(found))
 
 
@@ -89,14 +93,15 @@ def load(
 ) -> None:
     """Show current and past load and latency."""
     from intentctl import commands, render
+    from service import api
     from service.documents.promises import ReportQuery
 
     service = commands.service(where)
     if since is None:
-        found = service.load()
+        found = service(api.promises.load)
         render.emit(found, output, _load_rows(found))
         return
-    history = service.load_history(ReportQuery(hours=_hours(since)))
+    history = service(api.promises.load_history, ReportQuery(hours=_hours(since)))
     rows = [
         (
             render.moment(past.begins_s),
@@ -116,9 +121,10 @@ def report(
 ) -> None:
     """Show how often each goal was met, and each switch with its cause and verdict."""
     from intentctl import commands, render
+    from service import api
     from service.documents.promises import ReportQuery
 
-    found = commands.service(where).report(ReportQuery(hours=_hours(since)))
+    found = commands.service(where)(api.promises.report, ReportQuery(hours=_hours(since)))
     render.emit(found, output, _report_rows(found))
 
 
@@ -163,11 +169,12 @@ def mode(
 
 def _set(where: Where, output: OutputFormat, **fields: object) -> None:
     from intentctl import commands, render
+    from service import api
     from service.documents.promises import ControlRequest
 
     service = commands.service(where)
     request = ControlRequest.model_validate({name: value for name, value in fields.items() if value is not None})
-    found = service.control() if request == ControlRequest() else service.set_control(request)
+    found = service(api.promises.control) if request == ControlRequest() else service(api.promises.set_control, request)
     render.emit(found, output, control_rows(found))
 
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from intent.models import Finding, Intent, TranslatorInfo, Turn
 from intentctl.arguments import OutputFormat
-from intentctl.visible import visible, visible_lines
+from intentctl.lines import visible, visible_lines
 from runtime.capabilities import Batching
 from runtime.models import CutoverReport, MeasuredLink
 

@@ -175,9 +175,11 @@ class Bench:
 
     async def _idle(self) -> None:
         """Wait until the service has heard that the streams were left."""
+        from service import api
+
         polls = round(IDLE_TIMEOUT_S / POLL_S)
         for _ in range(polls):
-            if not (await asyncio.to_thread(self._client.topology, self._model.name)).streams:
+            if not (await asyncio.to_thread(self._client, api.state.topology_of, self._model.name)).streams:
                 return
             await asyncio.sleep(POLL_S)
         raise failure("error", "others began to use the service; measure again when nobody does")

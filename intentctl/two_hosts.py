@@ -18,11 +18,13 @@ from intentctl.arguments import SWITCH_TIMEOUT_S, OutputFormat
 from intentctl.client import Client
 from intentctl.commands import to_its_end
 from intentctl.demo import Switched, conclude, report, watched
+from intentctl.lines import visible_lines
 from intentctl.local import EXAMPLE
 from intentctl.namespaces import PORT, AgentHost, agent_host, on_host, why_impossible
 from intentctl.render import Document
 from intentctl.status import CommandError, failure
-from intentctl.visible import visible_lines
+from service import api
+from service import documents as docs
 from service.documents.plans import PlanRequest
 
 LEFT = "a"
@@ -102,13 +104,15 @@ def main(form: OutputFormat) -> None:
 def _move(right: AgentHost, target: str, client: Client) -> Switched:
     """Name a topology of the other host, and apply the plan to it."""
     render.talk(f"\nintentctl plan --target {target!r}")
-    plan = client.plan(PlanRequest(target=target)).plan
+    plan = client(api.plans.make_plan, PlanRequest(target=target)).plan
     assert plan is not None, "a topology that is named is planned for"
     render.talk_rows(render.plan_rows(plan))
     goes_right = max(plan.target.devices) > 1
     before = right.carried_bytes(sent=goes_right)
     acknowledged = [finding.code for finding in plan.to_acknowledge]
-    operation = to_its_end(client, client.apply(plan.id, acknowledged), SWITCH_TIMEOUT_S)
+    operation = to_its_end(
+        client, client(api.plans.apply, plan.id, docs.ApplyRequest(acknowledge=acknowledged)), SWITCH_TIMEOUT_S
+    )
     return Switched(f"run it as {target}", plan, operation, right.carried_bytes(sent=goes_right) - before)
 
 

@@ -2,15 +2,15 @@
 
 from intentctl import render
 from intentctl.arguments import OutputFormat
+from intentctl.client import Client
 from intentctl.promises import control_rows, decision_words, outcome_words
 from intentctl.status import failure
 from service.documents.operations import ApprovalDocument, OperationDocument
 from service.documents.promises import ControlDocument, DecisionDocument, OutcomeDocument, PromiseDocument
 from service.documents.state import Happened
-from service.operator import Operator
 
 
-def watch(service: Operator, form: OutputFormat) -> None:
+def watch(service: Client, form: OutputFormat) -> None:
     """Show events.
 
     Raises:

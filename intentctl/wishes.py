@@ -12,11 +12,13 @@ from intentctl.arguments import OutputFormat
 from intentctl.commands import check_outcome, intent_of, is_kept
 from intentctl.files import documents
 from intentctl.status import failure
+from service import api
+from service import documents as docs
+from service.api.operation import Api
 from service.documents.plans import AmendmentDocument, FollowUp, VersionedFollowUp, WishRequest
-from service.operator import Operator
 
 
-def amend(source: Operator, which: str, follow_up: FollowUp, form: OutputFormat) -> None:
+def amend(source: Api, which: str, follow_up: FollowUp, form: OutputFormat) -> None:
     """Show what a follow-up makes of an intent: an id makes its next version, a file is left as it is.
 
     Raises:
@@ -25,11 +27,11 @@ def amend(source: Operator, which: str, follow_up: FollowUp, form: OutputFormat)
     """
     answer: AmendmentDocument
     if is_kept(which):
-        answer = source.amend_kept(which, VersionedFollowUp(**dict(follow_up)))
+        answer = source(api.intents.amend_intent, which, VersionedFollowUp(**dict(follow_up)))
     elif which.startswith("intent-") and not Path(which).exists():
         raise failure("not_found", f"there is no intent and no file {which}; ids are as intent-0123456789ab")
     else:
-        answer = source.amend(read_intent(which), follow_up)
+        answer = source(api.intents.amend, docs.AmendRequest(intent=read_intent(which), **dict(follow_up)))
     render.emit(answer, form, render.amendment_rows(answer))
     check_outcome(answer.intent)
 
@@ -52,7 +54,7 @@ def read_intent(name: str) -> Intent:
         raise failure("error", f"{name}: {error}") from error
 
 
-def export_openslo(source: Operator, text: str | None, file: Path | None, form: OutputFormat) -> None:
+def export_openslo(source: Api, text: str | None, file: Path | None, form: OutputFormat) -> None:
     """Print the SLOs of a wish as YAML documents; what they leave out goes to stderr.
 
     Raises:
@@ -60,7 +62,7 @@ def export_openslo(source: Operator, text: str | None, file: Path | None, form: 
         ServiceError: the outcome is not ok.
     """
     intent = read_intent(str(file)) if file is not None else intent_of(source, text or "")
-    answer = source.export_openslo(WishRequest(intent=intent))
+    answer = source(api.openslo.export_openslo, WishRequest(intent=intent))
     if form is OutputFormat.JSON:
         render.emit(answer, form, [])
     else:
@@ -70,14 +72,14 @@ def export_openslo(source: Operator, text: str | None, file: Path | None, form: 
         raise failure("infeasible", "none of the goals can be an OpenSLO document")
 
 
-def import_openslo(source: Operator, file: str, form: OutputFormat) -> None:
+def import_openslo(source: Api, file: str, form: OutputFormat) -> None:
     """Show the intent of OpenSLO documents; what it leaves out goes to stderr.
 
     Raises:
         CommandError: the outcome is not ok.
         ServiceError: something in them has no place in an intent.
     """
-    answer = source.import_openslo(documents(file))
+    answer = source(api.openslo.import_openslo, docs.ImportRequest(documents=documents(file)))
     render.emit(answer.intent, form, render.intent_rows(answer.intent))
     _tell(answer.left_out)
     check_outcome(answer.intent)

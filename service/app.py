@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 
 from intent.document import pointer_to
 from runtime.errors import EngineLostError, RuntimeFault
-from service.access_routes import access_routes
+from service.api.context import ServiceContext
+from service.api.http import control_routes
 from service.bodies import RIGHT, BoundedRoute
 from service.composition import Composition
 from service.documents.forms import SCHEMA
@@ -22,12 +23,8 @@ from service.errors import ServiceError, StoreError
 from service.idempotency import PARAMETER, REFUSALS
 from service.idempotency_store import IdempotencyStore
 from service.openai_api import Endpoint, openai_app
-from service.operation_routes import operation_routes
-from service.promise_routes import promise_routes
 from service.refusals import CODES
 from service.repeatable import SECRET, UNKNOWN, Repeats
-from service.routes import routes
-from service.served import ServedOperator
 from validator.schema import domain_schema
 
 log = logging.getLogger(__name__)
@@ -106,10 +103,7 @@ def control_api() -> FastAPI:
         redoc_url=None,
         responses={"default": {"model": Problem, "description": "What went wrong"}},
     )
-    app.include_router(routes)
-    app.include_router(operation_routes)
-    app.include_router(promise_routes)
-    app.include_router(access_routes)
+    app.include_router(control_routes())
     _handle_errors(app)
     return app
 
@@ -120,7 +114,7 @@ def create_app(parts: Composition) -> FastAPI:
     app.state.parts = parts
     app.state.repeats = Repeats(IdempotencyStore(parts.store))
     loop = asyncio.get_running_loop()
-    app.state.operator_for = lambda caller: ServedOperator(parts, loop, caller)
+    app.state.context_for = lambda caller: ServiceContext(parts, loop, caller)
     served = {
         name: Endpoint(
             serving.router,

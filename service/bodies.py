@@ -19,8 +19,7 @@ from fastapi import HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from service.access.caller import CALLER, Caller
-from service.access.rights import RIGHTS, Right, roles_with
+from service.access.rights import CALLER, RIGHTS, Caller, Right, roles_with
 from service.logs import REQUEST_ID
 
 MAX_DEPTH = 64

@@ -22,8 +22,7 @@ from intent.windows import holds, in_force
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
-from service.access.auth import Auth, read_auth
-from service.access.policy import Approval, read_approval
+from service.access.policy import Approval, Auth, read_approval, read_auth
 from service.clients import ClientLimits, read_clients
 from service.documents.problems import Code, Detail
 from service.documents.promises import Mode

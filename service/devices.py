@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from service.access.audit import Audit
-from service.access.caller import RECOVERY, Caller
+from service.access.rights import RECOVERY, Caller
 from service.documents.forms import Json
 from service.errors import StoreError
 from service.store import Store

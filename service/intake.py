@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from service.access.caller import CALLER
 from service.access.gate import Gate
+from service.access.rights import CALLER
 from service.clients import ClientLimits
 from service.metrics import ServiceMetrics
 from service.refusals import App, Headers, Message, Receive, Refusal, Send

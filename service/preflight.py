@@ -13,8 +13,8 @@ from runtime.models import Topology
 from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
-from service.access.caller import Caller
 from service.access.policy import Approval
+from service.access.rights import Caller
 from service.errors import RefusedError
 
 

@@ -26,9 +26,8 @@ from service.documents.forms import Document
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, VersionDocument
 from service.documents.problems import Code
-from service.documents.state import Event, Kind
+from service.documents.state import Cursor, Event, Kind, Listed, Page
 from service.errors import RefusedError, StoreError
-from service.pages import Cursor, Listed, Page
 from service.tables import (
     AmendmentRow,
     ApprovalRow,

@@ -26,8 +26,8 @@ def paths(*lists: str) -> tuple[str, ...]:
     return folders + tuple(f"{name.replace('.', '/')}.py" for name in files)
 
 
-STARTS = modules("service: deployment hosts inprocess logs server settings")
-"""What the command line starts: an operator in its own process, a service, or an agent, with its log."""
+STARTS = modules("service: deployment hosts logs server settings")
+"""What the command line starts: a service, or an agent, with its log."""
 
 MAY_IMPORT = {
     "prompts": (),
@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "service": ("prompts", "intent", "validator", "selector", "runtime"),
     "intentctl": (
         *("prompts", "intent", "validator", "selector", "runtime"),
-        *modules("service: operator documents errors lock access.rights"),
+        *modules("service: api documents errors lock access.rights"),
         *STARTS,
     ),
 }
@@ -51,8 +51,8 @@ CONFINED = {
     "triton": paths("runtime: kv.kernels"),
     "cuda": paths("runtime: kv.memory"),
     "vllm": paths("runtime/vllm_engine/"),
-    "fastapi": paths("service: app bodies routes access_routes operation_routes promise_routes repeatable openai_api"),
-    "starlette": paths("service: app bodies routes openai_api", "intentctl/console/"),
+    "fastapi": paths("service: app bodies api.http repeatable openai_api"),
+    "starlette": paths("service: app bodies api.http openai_api", "intentctl/console/"),
     "sqlalchemy": paths(
         "service: store tables database idempotency_store promises.book",
         "service.access: audit key_store approvals",
@@ -77,7 +77,7 @@ PURE = paths(
     "selector/",
     "intentctl: arguments explain console.charts console.cluster console.slash console.words",
     "service: openai_calls openai_declaration openai_forms openai_messages openai_requests openai_tools",
-    "service: cancelling idempotency undo pages",
+    "service: cancelling idempotency undo",
     "service.promises: agenda attainment decide controller limits planner verdict",
     "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
     "runtime: kv.blocks kv.carrier.layout kv.pages kv.prefixes sync.stream sync.patch",
@@ -422,7 +422,7 @@ def test_a_rule_sees_what_breaks_it(rule, path, text):
     ("rule", "path", "text"),
     [
         (foreign_imports, "selector/search.py", "from runtime.models import A\nfrom selector.space import a"),
-        (foreign_imports, "intentctl/demo.py", "from service.operator import Operator"),
+        (foreign_imports, "intentctl/demo.py", "from service.api.operation import Api"),
         (strays, "runtime/torch_engine/worker/shard.py", "import torch"),
         (environment_reads, "runtime/router.py", "import os\nos.environ['X'] = 'y'"),
         (unsafe_starts, "service/apart.py", "command = [sys.executable, '-P', '-m', 'service.apart']"),

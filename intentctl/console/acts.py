@@ -13,6 +13,8 @@ from intentctl.console import answers, pages, slash
 from intentctl.console.upstream import Upstream
 from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see, visit
 from intentctl.keeping import NOT_NOW
+from service import api
+from service import documents as docs
 from service.documents.operations import ApproveRequest, CancelRequest, RejectRequest
 from service.documents.plans import PlanRequest, VersionDocument, VersionedFollowUp
 from service.documents.problems import Code
@@ -99,13 +101,13 @@ async def _say(upstream: Upstream, _: str, form: FormData) -> str:
     about = form.one("plan")
     if about and answers.is_question(text):
         return await _ask(upstream, about, form)
-    return _next(await upstream.ask(lambda client: client.keep(text)))
+    return _next(await upstream.ask(lambda client: client(api.intents.create_intent, docs.TranslateRequest(text=text))))
 
 
 async def _ask(upstream: Upstream, plan_id: str, form: FormData) -> str:
     """A question about a plan; where it takes another plan, that is made."""
     question = form.one("text").strip()[:500]
-    plan = await upstream.ask(lambda client: client.saved_plan(plan_id))
+    plan = await upstream.ask(lambda client: client(api.plans.plan, plan_id))
     made_id = await answers.planned_instead(upstream, plan, question)
     fields = {"ask": question} | ({"with": made_id} if made_id else {})
     return f"/plans/{quote(plan_id, safe='')}?{urlencode(fields)}#answer"
@@ -119,11 +121,11 @@ def _next(kept: VersionDocument) -> str:
 async def _amend(upstream: Upstream, intent_id: str, form: FormData) -> str:
     version = form.one("version")
     follow_up = VersionedFollowUp(text=form.one("text"), version=int(version) if version.isdecimal() else None)
-    return _next(await upstream.ask(lambda client: client.amend_kept(intent_id, follow_up)))
+    return _next(await upstream.ask(lambda client: client(api.intents.amend_intent, intent_id, follow_up)))
 
 
 async def _plan(upstream: Upstream, intent_id: str, _: FormData) -> str:
-    answer = await upstream.ask(lambda client: client.plan(PlanRequest(intent_id=intent_id)))
+    answer = await upstream.ask(lambda client: client(api.plans.make_plan, PlanRequest(intent_id=intent_id)))
     if answer.refused:
         message = "; ".join(each.message for each in answer.refused)
         raise ServiceError(Code.INFEASIBLE, message, refused=answer.refused)
@@ -132,17 +134,19 @@ async def _plan(upstream: Upstream, intent_id: str, _: FormData) -> str:
 
 async def _apply(upstream: Upstream, plan_id: str, form: FormData) -> str:
     """Apply what was read; what was read of a promise is kept first, by those who may."""
-    plan = await upstream.ask(lambda client: client.saved_plan(plan_id))
+    plan = await upstream.ask(lambda client: client(api.plans.plan, plan_id))
     if form.one("digest") != plan.digest:
         raise ServiceError(Code.STALE_PLAN, f"{plan_id} says something else than what was shown; read it again")
     seen = form.all("acknowledge")
     if form.one("keep"):
         request = ActivateRequest(replace=form.all("replace"), acknowledge=seen)
-        await upstream.ask(lambda client: client.activate(plan.intent_id, request))
+        await upstream.ask(lambda client: client(api.promises.activate, plan.intent_id, request))
         if not plan.changes:
             return f"/plans/{plan_id}"
     try:
-        operation = await upstream.ask(lambda client: client.apply(plan_id, seen))
+        operation = await upstream.ask(
+            lambda client: client(api.plans.apply, plan_id, docs.ApplyRequest(acknowledge=seen))
+        )
     except ServiceError as error:
         if form.one("keep") and error.code in NOT_NOW:
             return f"/plans/{plan_id}?kept={error.code.value}"
@@ -158,27 +162,27 @@ async def _approve(upstream: Upstream, plan_id: str, form: FormData) -> str:
         acknowledge=form.all("acknowledge"),
         note=form.one("note"),
     )
-    await upstream.ask(lambda client: client.approve(plan_id, request))
+    await upstream.ask(lambda client: client(api.plans.approve, plan_id, request))
     return f"/plans/{plan_id}"
 
 
 async def _reject(upstream: Upstream, plan_id: str, form: FormData) -> str:
-    await upstream.ask(lambda client: client.reject(plan_id, RejectRequest(note=form.one("note"))))
+    await upstream.ask(lambda client: client(api.plans.reject, plan_id, RejectRequest(note=form.one("note"))))
     return f"/plans/{plan_id}"
 
 
 async def _retire(upstream: Upstream, intent_id: str, _: FormData) -> str:
-    await upstream.ask(lambda client: client.retire(intent_id))
+    await upstream.ask(lambda client: client(api.promises.retire, intent_id))
     return f"/intents/{intent_id}"
 
 
 async def _cancel(upstream: Upstream, operation_id: str, _: FormData) -> str:
-    await upstream.ask(lambda client: client.cancel(operation_id, CancelRequest()))
+    await upstream.ask(lambda client: client(api.operations.cancel, operation_id, CancelRequest()))
     return f"/operations/{operation_id}"
 
 
 async def _undo(upstream: Upstream, operation_id: str, _: FormData) -> str:
-    answer = await upstream.ask(lambda client: client.undo(operation_id))
+    answer = await upstream.ask(lambda client: client(api.operations.undo, operation_id))
     return f"/plans/{answer.plans[0].id}"
 
 
@@ -187,7 +191,7 @@ async def _control(upstream: Upstream, _: str, form: FormData) -> str:
     fields = {name: form.one(name) or None for name in ("mode", "pinned_s")}
     meant = {name: yes_no.get(form.one(name)) for name in ("paused", "pinned")}
     request = ControlRequest.model_validate({**fields, **meant})
-    await upstream.ask(lambda client: client.set_control(request))
+    await upstream.ask(lambda client: client(api.promises.set_control, request))
     return "/settings#controller"
 
 

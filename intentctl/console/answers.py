@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from intentctl.client import Client
 from intentctl.console.upstream import Upstream
 from intentctl.render import prediction, seconds
+from service import api
+from service import documents as docs
 from service.documents.plans import FollowUp, FrontierDocument, FrontiersDocument, PlanDocument, PlanRequest
 from service.documents.problems import Code
 from service.errors import ServiceError
@@ -61,7 +63,9 @@ async def answer(upstream: Upstream, plan: PlanDocument, question: str, made_id:
     """
     lower = question.lower()
     if (factor := load_factor(lower)) is not None:
-        frontiers = await upstream.recent(("frontiers", plan.id), 3600, lambda client: client.frontiers(plan.id))
+        frontiers = await upstream.recent(
+            ("frontiers", plan.id), 3600, lambda client: client(api.plans.frontiers, plan.id)
+        )
         return under_load(frontiers, factor)
     if known := _fact(lower):
         return known(plan)
@@ -69,7 +73,7 @@ async def answer(upstream: Upstream, plan: PlanDocument, question: str, made_id:
         if not made_id:
             words = f"To compare, the same goals are planned once more with {wished}; the plan is kept in your name."
             return Fact((words,), "nothing was planned yet", is_to_be_planned=True)
-        return _compared(plan, await upstream.ask(lambda client: client.saved_plan(made_id)), wished)
+        return _compared(plan, await upstream.ask(lambda client: client(api.plans.plan, made_id)), wished)
     return Fact(
         (
             "That is not known from this plan. What can be answered: "
@@ -175,9 +179,11 @@ def _planned_with(service: Client, plan: PlanDocument, wished: str) -> PlanDocum
     Raises:
         ServiceError: there is none.
     """
-    intent = service.intent(plan.intent_id, plan.intent_version).intent
-    changed = service.amend(intent, FollowUp(text=in_words(wished), mode="merge"))
-    answer = service.plan(PlanRequest(intent=changed.intent, model=plan.model, window=plan.window))
+    intent = service(api.intents.intent, plan.intent_id, plan.intent_version).intent
+    changed = service(
+        api.intents.amend, docs.AmendRequest(intent=intent, **dict(FollowUp(text=in_words(wished), mode="merge")))
+    )
+    answer = service(api.plans.make_plan, PlanRequest(intent=changed.intent, model=plan.model, window=plan.window))
     if not answer.plans:
         question = next((question.text for question in answer.intent.questions), wished)
         raise ServiceError(Code.CLARIFY, question)

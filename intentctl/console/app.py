@@ -25,6 +25,7 @@ from intentctl.console import acts, live, pages, view
 from intentctl.console.sessions import Sessions
 from intentctl.console.upstream import ADDRESS
 from intentctl.console.visit import COOKIE, cookie, form_of, is_part, reader_of, refuse_foreign, see
+from service import api
 from service.documents.problems import Code, Problem
 from service.errors import ServiceError
 
@@ -153,7 +154,7 @@ async def login(request: Request) -> Response:
     try:
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             raise ServiceError(Code.UNAUTHENTICATED, "this is no key")  # noqa: TRY301 - told as the service's own
-        me = await upstream.ask(Client.me)
+        me = await upstream.ask(lambda client: client(api.keys.me))
     except ServiceError as error:
         sessions.forget_old()
         return _login(request, error.problem)

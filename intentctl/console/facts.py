@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from intent.models import Outcome
-from intentctl.client import Client
 from intentctl.console import charts
 from intentctl.console.charts import Band, Chart, ChartMark, ChartSpec
 from intentctl.console.cluster import Row, inventory_of, picture
 from intentctl.console.upstream import Upstream
 from intentctl.console.view import zone_of
+from service import api
 from service import documents as docs
 from service.errors import ServiceError
 
@@ -75,18 +75,24 @@ async def now(upstream: Upstream) -> Now:
         ServiceError: the service refused, or does not answer.
     """
     models, control, promised, report, operations = await asyncio.gather(
-        upstream.recent(("models",), FRESH_S, Client.models),
-        upstream.recent(("control",), FRESH_S, Client.control),
-        upstream.recent(("promises",), LONG_S, Client.promises),
-        upstream.recent(("report", 1.0), 2 * FRESH_S, lambda client: client.report(docs.ReportQuery(hours=1))),
-        upstream.recent(("operations",), LONG_S, lambda client: client.operations(docs.OperationsRequest(limit=20))),
+        upstream.recent(("models",), FRESH_S, lambda client: client(api.state.models)),
+        upstream.recent(("control",), FRESH_S, lambda client: client(api.promises.control)),
+        upstream.recent(("promises",), LONG_S, lambda client: client(api.promises.promises)),
+        upstream.recent(
+            ("report", 1.0), 2 * FRESH_S, lambda client: client(api.promises.report, docs.ReportQuery(hours=1))
+        ),
+        upstream.recent(
+            ("operations",), LONG_S, lambda client: client(api.operations.operations, docs.OperationsRequest(limit=20))
+        ),
     )
     return Now(models.models, control, promised.promises, report, operations.operations)
 
 
 async def ahead(upstream: Upstream, hours: float) -> docs.AgendaDocument:
     """The time ahead with what is promised."""
-    return await upstream.recent(("agenda", hours), LONG_S, lambda client: client.agenda(docs.AgendaQuery(hours=hours)))
+    return await upstream.recent(
+        ("agenda", hours), LONG_S, lambda client: client(api.promises.agenda, docs.AgendaQuery(hours=hours))
+    )
 
 
 async def next_change(upstream: Upstream) -> docs.SegmentDocument | None:
@@ -125,12 +131,14 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
         ServiceError: the service refused, or does not answer.
     """
     stands, loads, coming = await asyncio.gather(
-        now(upstream), upstream.recent(("load",), FRESH_S, Client.load), next_change(upstream)
+        now(upstream),
+        upstream.recent(("load",), FRESH_S, lambda client: client(api.promises.load)),
+        next_change(upstream),
     )
     recent = await upstream.recent(
         ("recent", 15.0),
         FRESH_S,
-        lambda client: client.recent_load(docs.RecentQuery(seconds=RECENT_S, step_s=15)),
+        lambda client: client(api.promises.recent_load, docs.RecentQuery(seconds=RECENT_S, step_s=15)),
     )
     plans = await _plans_of(upstream, stands.operations)
     views = tuple(
@@ -163,7 +171,7 @@ async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocum
 
 async def saved_plan(upstream: Upstream, plan_id: str) -> docs.PlanDocument:
     """A plan; it never changes."""
-    return await upstream.recent(("plan", plan_id), 3600, lambda client: client.saved_plan(plan_id))
+    return await upstream.recent(("plan", plan_id), 3600, lambda client: client(api.plans.plan, plan_id))
 
 
 def _charts(
@@ -257,7 +265,7 @@ async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:
     """
     plan, standing, stands = await asyncio.gather(
         saved_plan(upstream, plan_id),
-        upstream.recent(("standing", plan_id), FRESH_S, lambda client: client.standing(plan_id)),
+        upstream.recent(("standing", plan_id), FRESH_S, lambda client: client(api.plans.standing, plan_id)),
         now(upstream),
     )
     inventory = inventory_of(stands.models)
@@ -287,7 +295,9 @@ def _seen(inventory: Sequence[docs.NodeDocument], plan: docs.PlanDocument) -> Se
 
 async def operation_of(upstream: Upstream, operation_id: str) -> docs.OperationDocument:
     """An operation as it was last told."""
-    return await upstream.recent(("operation", operation_id), UNDER_WAY, lambda client: client.operation(operation_id))
+    return await upstream.recent(
+        ("operation", operation_id), UNDER_WAY, lambda client: client(api.operations.operation, operation_id)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,14 +320,18 @@ async def operation_view(upstream: Upstream, operation_id: str, timezone: str) -
     """
     operation, report = await asyncio.gather(
         operation_of(upstream, operation_id),
-        upstream.recent(("report", WEEK_H), LONG_S, lambda client: client.report(docs.ReportQuery(hours=WEEK_H))),
+        upstream.recent(
+            ("report", WEEK_H), LONG_S, lambda client: client(api.promises.report, docs.ReportQuery(hours=WEEK_H))
+        ),
     )
     mine = await _around(upstream, operation)
     about = ("undoable", operation_id)
     return OperationView(
         operation,
         next((switch for switch in report.switches if switch.operation == operation_id), None),
-        await upstream.recent(about, LONG_S, lambda client: client.undoable(operation_id)) if operation.done else None,
+        await upstream.recent(about, LONG_S, lambda client: client(api.operations.undoable, operation_id))
+        if operation.done
+        else None,
         _switch_charts(mine, operation, timezone),
         time.time(),
     )
@@ -329,7 +343,9 @@ async def _around(upstream: Upstream, operation: docs.OperationDocument) -> docs
     if ago_s > RECENT_S:
         return None
     query = docs.RecentQuery(seconds=max(AROUND_S, ago_s), step_s=1)
-    recent = await upstream.recent(("around", operation.id), UNDER_WAY, lambda client: client.recent_load(query))
+    recent = await upstream.recent(
+        ("around", operation.id), UNDER_WAY, lambda client: client(api.promises.recent_load, query)
+    )
     return next((model for model in recent.models if model.model == operation.model), None)
 
 
@@ -387,9 +403,9 @@ async def thread(upstream: Upstream, intent_id: str) -> Thread:
         ServiceError: there is none, or the service does not answer.
     """
     latest, plans, promised = await asyncio.gather(
-        upstream.ask(lambda client: client.intent(intent_id)),
-        upstream.ask(lambda client: client.plans(docs.PlansRequest(limit=50, intent=intent_id))),
-        upstream.recent(("promises",), LONG_S, Client.promises),
+        upstream.ask(lambda client: client(api.intents.intent, intent_id)),
+        upstream.ask(lambda client: client(api.plans.plans, docs.PlansRequest(limit=50, intent=intent_id))),
+        upstream.recent(("promises",), LONG_S, lambda client: client(api.promises.promises)),
     )
     earlier = [await version_of(upstream, intent_id, number) for number in range(1, latest.version)]
     current = dict[str, docs.AppliedPlan]()
@@ -402,7 +418,9 @@ async def thread(upstream: Upstream, intent_id: str) -> Thread:
 
 async def version_of(upstream: Upstream, intent_id: str, number: int) -> docs.VersionDocument:
     """An earlier version of an intent; it never changes."""
-    return await upstream.recent(("version", intent_id, number), 3600, lambda client: client.intent(intent_id, number))
+    return await upstream.recent(
+        ("version", intent_id, number), 3600, lambda client: client(api.intents.intent, intent_id, number)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,9 +439,9 @@ async def talk(upstream: Upstream, after: str | None) -> tuple[tuple[Conversatio
         ServiceError: the service refused, or does not answer.
     """
     intents, plans, promised = await asyncio.gather(
-        upstream.ask(lambda client: client.intents(docs.PageRequest(limit=15, after=after))),
-        upstream.recent(("plans",), FRESH_S, lambda client: client.plans(docs.PlansRequest(limit=100))),
-        upstream.recent(("promises",), LONG_S, Client.promises),
+        upstream.ask(lambda client: client(api.intents.intents, docs.PageRequest(limit=15, after=after))),
+        upstream.recent(("plans",), FRESH_S, lambda client: client(api.plans.plans, docs.PlansRequest(limit=100))),
+        upstream.recent(("promises",), LONG_S, lambda client: client(api.promises.promises)),
     )
     plan_of = {plan.intent_id: plan for plan in reversed(plans.plans)}
     promise_of = {promise.intent_id: promise for promise in promised.promises}
@@ -441,7 +459,7 @@ async def band(upstream: Upstream, intent_id: str, *, is_active: bool) -> docs.A
         return await upstream.recent(
             ("preview", intent_id),
             LONG_S,
-            lambda client: client.agenda(docs.AgendaRequest(intent_id=intent_id, hours=24)),
+            lambda client: client(api.promises.preview, docs.AgendaRequest(intent_id=intent_id, hours=24)),
         )
     except ServiceError as error:
         return str(error)

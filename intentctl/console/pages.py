@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from intentctl import explain as explained
-from intentctl.client import Client
 from intentctl.console import answers, facts, slash
 from intentctl.console.visit import Visit, visit
 from intentctl.keeping import NOT_NOW
+from service import api
 from service import documents as docs
 from service.access.rights import RIGHTS, Right
 
@@ -83,7 +83,7 @@ async def band_part(request: Request) -> Response:
     """The day ahead with an intent beside what is promised."""
     here = await visit(request)
     upstream = here.session.upstream
-    promised = await upstream.recent(("promises",), facts.LONG_S, Client.promises)
+    promised = await upstream.recent(("promises",), facts.LONG_S, lambda client: client(api.promises.promises))
     intent_id = request.path_params["id"]
     is_active = any(promise.intent_id == intent_id and promise.state == "active" for promise in promised.promises)
     if not is_active and not here.session.may(Right.SAY):
@@ -146,13 +146,17 @@ async def _entries(here: Visit, kinds: list[Kind]) -> tuple[list[HistoryEntry], 
     found = list[HistoryEntry]()
     older = None
     if "intents" in kinds:
-        intents = await upstream.ask(lambda client: client.intents(docs.PageRequest(limit=50, after=after)))
+        intents = await upstream.ask(
+            lambda client: client(api.intents.intents, docs.PageRequest(limit=50, after=after))
+        )
         found += [
             HistoryEntry(intent.created_s, "intents", f"/intents/{intent.id}", intent) for intent in intents.intents
         ]
         older = intents.next
     if "approvals" in kinds:
-        approvals = await upstream.ask(lambda client: client.approvals(docs.PageRequest(limit=50, after=after)))
+        approvals = await upstream.ask(
+            lambda client: client(api.plans.approvals, docs.PageRequest(limit=50, after=after))
+        )
         found += [
             HistoryEntry(approval.at_s, "approvals", f"/plans/{approval.plan_id}", approval)
             for approval in approvals.approvals
@@ -160,14 +164,16 @@ async def _entries(here: Visit, kinds: list[Kind]) -> tuple[list[HistoryEntry], 
         older = approvals.next
     if "switches" in kinds:
         request = docs.OperationsRequest(limit=50, after=after)
-        switches = await upstream.ask(lambda client: client.operations(request))
+        switches = await upstream.ask(lambda client: client(api.operations.operations, request))
         found += [
             HistoryEntry(operation.phases[0].at, "switches", f"/operations/{operation.id}", operation)
             for operation in switches.operations
         ]
         older = switches.next
     if "verdicts" in kinds:
-        report = await upstream.recent(("report", 744.0), 60, lambda client: client.report(docs.ReportQuery(hours=744)))
+        report = await upstream.recent(
+            ("report", 744.0), 60, lambda client: client(api.promises.report, docs.ReportQuery(hours=744))
+        )
         judged = [switch for switch in report.switches if switch.verdict is not None]
         found += [
             HistoryEntry(outcome.at_s, "verdicts", f"/operations/{outcome.operation}", outcome)
@@ -181,7 +187,7 @@ async def report(request: Request) -> Response:
     here = await visit(request)
     hours = _hours(here, DAY_H, 24 * 366)
     found = await here.session.upstream.recent(
-        ("report", hours), 10, lambda client: client.report(docs.ReportQuery(hours=hours))
+        ("report", hours), 10, lambda client: client(api.promises.report, docs.ReportQuery(hours=hours))
     )
     return await here.page("report.html", report=found, hours=hours)
 
@@ -196,8 +202,10 @@ async def audit(request: Request) -> Response:
     page = docs.AuditPage(
         before=int(before) if before.isdecimal() and 0 < int(before) < 2**53 else None, act=act or None
     )
-    found = await here.session.upstream.ask(lambda client: client.audit(page))
-    verdict = await here.session.upstream.ask(Client.verify_audit) if here.given("verify") else None
+    found = await here.session.upstream.ask(lambda client: client(api.audit.audit, page))
+    verdict = (
+        await here.session.upstream.ask(lambda client: client(api.audit.verify_audit)) if here.given("verify") else None
+    )
     return await here.page("audit.html", found=found, verdict=verdict, act=act)
 
 
@@ -229,5 +237,5 @@ async def plans(request: Request) -> Response:
     """Plans that were made, the newest first."""
     here = await visit(request)
     query = docs.PlansRequest(limit=50, after=here.given("after") or None)
-    found = await here.session.upstream.ask(lambda client: client.plans(query))
+    found = await here.session.upstream.ask(lambda client: client(api.plans.plans, query))
     return await here.page("plans.html", found=found)

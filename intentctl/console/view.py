@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from intentctl.console import charts
 from intentctl.console.words import Language, sayer
+from intentctl.lines import visible_lines
 from intentctl.render import marked, seconds, size
-from intentctl.visible import visible_lines
 from service.documents.plans import MarginDocument
 
 HARMLESS = "[…]"

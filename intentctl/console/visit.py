@@ -15,6 +15,7 @@ from intentctl.console import facts, view
 from intentctl.console.sessions import Session, Sessions
 from intentctl.console.view import Viewer
 from intentctl.console.words import language_of
+from service import api
 from service.documents.access import MeDocument
 from service.documents.problems import Code, Problem
 from service.errors import ServiceError
@@ -112,7 +113,7 @@ def is_part(request: Request) -> bool:
 
 def _me(service: Client) -> tuple[MeDocument, float]:
     """Who asks, and how far the service's clock is ahead of this one."""
-    me = service.me()
+    me = service(api.keys.me)
     return me, me.now_s - time.time()
 
 

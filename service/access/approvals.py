@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sqlalchemy import delete, select
 
 from service.documents.operations import ApprovalDocument
-from service.pages import Listed, Page
+from service.documents.state import Listed, Page
 from service.store import Store, paged
 from service.tables import ApprovalRow
 

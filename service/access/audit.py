@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import func, select, update
 
-from service.access.caller import Caller
 from service.access.chain import FIELDS, AuditEntry, Flaw, Head, flaws
+from service.access.rights import Caller
 from service.documents.forms import Json
 from service.store import Store
 from service.tables import AuditHeadRow, AuditRow

@@ -5,8 +5,8 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import ClassVar
 
+from service.documents.access import HEAD
 from service.documents.forms import Json
 
 
@@ -50,9 +50,6 @@ FIELDS = tuple(column.name for column in fields(AuditEntry))
 class Head:
     """The end of the chain."""
 
-    PATTERN: ClassVar = "^(0:|[1-9][0-9]{0,17}:[0-9a-f]{64})$"
-    """Of it as text."""
-
     seq: int = 0
     """0: there is no entry yet."""
     hash: str = ""
@@ -68,7 +65,7 @@ class Head:
             ValueError: it is none.
         """
         seq, _, found = text.partition(":")
-        if not re.fullmatch(cls.PATTERN, text):
+        if not re.fullmatch(HEAD, text):
             raise ValueError(f"{text!r} is no head of an audit; write one as `intentctl audit head` prints it")
         return cls(int(seq), found)
 

@@ -8,17 +8,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from service.access.caller import CONTROLLER, Caller
 from service.access.chain import AuditEntry
 from service.access.people import Acted, IntentAuthors, lacks_another
 from service.access.policy import Applied, Approval, beyond
-from service.access.rights import RIGHTS, Right
+from service.access.rights import CONTROLLER, RIGHTS, Caller, Right
 from service.access.wiring import Acts
 from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code
+from service.documents.state import Page
 from service.errors import RefusedError
-from service.pages import Page
 from service.promises.book import Book
 from service.store import Store
 from service.usecases import refuse_unseen

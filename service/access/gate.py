@@ -10,10 +10,9 @@ from limits import RateLimitItem, RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 
-from service.access.auth import Auth
-from service.access.caller import Caller
 from service.access.keys import Key, Keyring, Wrong
-from service.access.rights import Role
+from service.access.policy import Auth
+from service.access.rights import Caller, Role
 from service.refusals import INFERENCE, Headers, Message, Refusal
 
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})

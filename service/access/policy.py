@@ -1,4 +1,4 @@
-"""Whether a plan needs somebody's yes: the rules of the deployment's ``approval``. Pure."""
+"""What the deployment says of keys (``auth``) and of plans that need a yes (``approval``). Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -88,3 +88,21 @@ def read_approval(source: LocatedYaml) -> Approval:
             words = f"no window {name!r} in this deployment; it has {', '.join(known) or 'none'}"
             raise source.error(["approval", "within", "windows", place], words)
     return Approval(fields["by"], Within(**{**rules, "windows": windows}))
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """Whether keys are asked for, and how many requests one may send."""
+
+    has_keys: bool = True
+    """Without, anybody who reaches the port may do everything; then it has to be a loopback address."""
+    control_per_minute: int = 3000
+    """Requests to the control API with one key."""
+    inference_per_minute: int | None = None
+    """Requests to the inference API with one key; None: any number."""
+
+
+def read_auth(source: LocatedYaml) -> Auth:
+    """What the file says under ``auth``."""
+    fields: Section | str = source.get(("auth",)) or {}
+    return Auth(has_keys=False) if isinstance(fields, str) else Auth(**fields)

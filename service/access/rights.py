@@ -1,6 +1,7 @@
-"""Roles and what each may do: one table. Pure."""
+"""Roles and what each may do, one table; and whose request it is. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -58,3 +59,29 @@ RIGHTS: Mapping[Role, frozenset[Right]] = {
 def roles_with(right: Right) -> tuple[Role, ...]:
     """The roles that have a right, in the table's order."""
     return tuple(role for role, rights in RIGHTS.items() if right in rights)
+
+
+CALLER = "caller"
+"""Under this name a request has its caller in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request."""
+
+    name: str
+    """The person whose key it is."""
+    role: Role
+    key: str = ""
+    """The key's prefix; empty where there are no keys."""
+    tenant: str | None = None
+    """Whose request it is, for those of tenants."""
+    origin: str = ""
+    """The address it comes from."""
+    request_id: str = ""
+
+
+CONTROLLER = Caller("the controller", Role.OPERATOR)
+"""Who acts where nobody does: it may apply, and approves nothing."""
+RECOVERY = Caller("recovery", Role.OPERATOR)
+"""Who acts where an engine was lost: it asks nobody."""

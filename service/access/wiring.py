@@ -12,9 +12,8 @@ from pydantic import JsonValue
 
 from intent.models import Intent
 from runtime.process.supervised import begin
-from service.access.caller import Caller
 from service.access.keys import Wrong
-from service.access.rights import Role
+from service.access.rights import Caller, Role
 from service.documents.forms import Json
 from service.errors import StoreError
 

@@ -12,6 +12,8 @@ from pydantic_core import PydanticCustomError
 from service.access.rights import Right, Role
 from service.documents.forms import Document, Json, Request
 
+HEAD = "^(0:|[1-9][0-9]{0,17}:[0-9a-f]{64})$"
+"""Of the end of the audit's chain as text."""
 FORM = r"^[\w.@+-]([\w.@+ -]*[\w.@+-])?$"
 
 

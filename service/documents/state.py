@@ -1,7 +1,8 @@
 """What runs and what happened, and pages of what is kept."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -13,10 +14,36 @@ from service.documents.forms import Document, Request
 from service.documents.operations import ApprovalDocument, OperationDocument
 from service.documents.plans import PlanDocument, TopologyDocument, VersionDocument
 from service.documents.promises import ControlDocument, DecisionDocument, OutcomeDocument, PromiseDocument
-from service.pages import Cursor, Page
+
+T = TypeVar("T")
 
 PLACE = r"^[0-9]{1,12}\.[0-9]{1,17}~[a-z]+-[0-9a-z]{1,32}$"
 """Of a place in a list, as text: when the item before was made, and its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in a list: behind the item that was made then and has this id."""
+
+    created_s: float
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which part of a list is wanted: so many items behind a place, or from the newest on."""
+
+    limit: int = 50
+    after: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    """Part of a list."""
+
+    items: tuple[T, ...]
+    next: Cursor | None
+    """Where the next page begins; None where this is the last."""
 
 
 class PageRequest(Request):

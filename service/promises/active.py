@@ -12,8 +12,8 @@ from intent.windows import span
 from service.deployment import Deployment
 from service.documents.plans import PlanDocument
 from service.documents.promises import ControlRequest, PinDocument, PromiseDocument
+from service.documents.state import Page
 from service.errors import StoreError
-from service.pages import Page
 from service.promises import limits
 from service.promises.admission import local, of_document
 from service.promises.agenda import ActiveGoal, in_force

@@ -23,8 +23,8 @@ from selector.models import Plan
 from service import documents as docs
 from service import targets, usecases
 from service.access import consent as consents
-from service.access.caller import CONTROLLER, RECOVERY
 from service.access.policy import Applied
+from service.access.rights import CONTROLLER, RECOVERY
 from service.access.wiring import AccessControl, Acts
 from service.documents.plans import leads_to
 from service.errors import RefusedError, ServiceError, StoreError

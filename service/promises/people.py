@@ -11,9 +11,9 @@ from typing import Literal
 
 from service import documents as docs
 from service.access.approvals import Approvals
-from service.access.caller import CONTROLLER, RECOVERY
+from service.access.rights import CONTROLLER, RECOVERY
 from service.documents.plans import leads_to
-from service.pages import Page
+from service.documents.state import Page
 from service.promises.active import Active
 from service.promises.decide import LEARNED_S
 from service.store import Store

@@ -19,8 +19,8 @@ from runtime.process.supervised import begin, cancel
 from selector.models import Infeasible, Plan, Workload
 from service import documents as docs
 from service import targets
-from service.access.caller import RECOVERY
 from service.access.consent import Consent
+from service.access.rights import RECOVERY
 from service.access.wiring import AccessControl, Acts
 from service.deployment import Deployment
 from service.devices import Devices

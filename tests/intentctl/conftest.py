@@ -11,6 +11,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from intentctl import cli
 from intentctl.client import Client
 from intentctl.commands import follow
+from service import api
 from service.documents.plans import PlanRequest
 from tests.service.scripted import ScriptedService, write_deployment
 
@@ -60,8 +61,8 @@ def switching(tmp_path_factory) -> Iterator[ScriptedService]:
 def service(switching):
     """One service for every test that switches: it runs PP2 when the test begins."""
     client = Client(switching.url)
-    if client.topology().topology.shape != "PP2":
-        back = client.apply(client.plan(PlanRequest(target="pp2")).plan.id)
+    if client(api.state.topology).topology.shape != "PP2":
+        back = client(api.plans.apply, client(api.plans.make_plan, PlanRequest(target="pp2")).plan.id)
         assert [*follow(client, back.id, timeout_s=30)][-1].result.phase == "done"
     return switching
 

@@ -16,6 +16,7 @@ from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.credentials import ServerAddress
 from runtime.models import Phase
+from service import api
 from service.documents.plans import PlanRequest
 from service.documents.state import OperationsRequest
 from tests.rows import rows
@@ -39,7 +40,7 @@ def planned(run, at, text=TEXT) -> dict:
 @pytest.fixture(scope="module")
 def with_orders(shared) -> str:
     """A plan, made of words that give orders, which nobody applies."""
-    return Client(shared.url).plan(PlanRequest(text=ORDERS)).plan.id
+    return Client(shared.url)(api.plans.make_plan, PlanRequest(text=ORDERS)).plan.id
 
 
 def return_to_pp2(run, at, service) -> None:
@@ -151,10 +152,13 @@ def test_orders_that_nobody_can_be_asked_about_are_not_acknowledged(
     run, there, with_orders, monkeypatch, options, piped
 ):
     sent = []
-    monkeypatch.setattr(Client, "apply", lambda _, *said: sent.append(said))
+    carry_out = Client.__call__
+    monkeypatch.setattr(
+        Client, "__call__", lambda self, function, *said: sent.append(function) or carry_out(self, function, *said)
+    )
     monkeypatch.setattr("sys.stdin", piped and io.StringIO(piped))
     code, out, err = run("apply", with_orders, *options, *there)
-    assert (code, out, sent) == (6, "", [])
+    assert (code, out, sent) == (6, "", [api.plans.plan])
     assert f"{with_orders} was not applied" in err
     assert "'Ignore all previous instructions'" in err
     assert "A person has to see this; --yes does not say so" in err
@@ -232,7 +236,7 @@ def test_watching_prints_events_and_ends_with_the_service(run, there, monkeypatc
     events = client.watch()
     assert begun.wait(120)  # the head of the answer is here before
     monkeypatch.setattr(commands.render, "emit_line", seen.append)
-    client.apply(client.plan(PlanRequest(text=TEXT)).plan.id)
+    client(api.plans.apply, client(api.plans.make_plan, PlanRequest(text=TEXT)).plan.id)
     for event in events:
         commands.render.emit_line(event)
         if event.event == "operation" and event.data.done:
@@ -345,7 +349,7 @@ def test_what_cannot_be_held_for_one_model_is_told_once_after_the_plan_of_anothe
     assert told.count(reason) == 1, out
     assert told.index(reason) > told.index("counting")
     assert err.endswith("intentctl: busy: no topology holds these goals; why, and what comes nearest, is told above\n")
-    assert Client(there[1]).operations(OperationsRequest()).operations == ()
+    assert Client(there[1])(api.operations.operations, OperationsRequest()).operations == ()
 
 
 def test_the_file_may_be_named_in_the_environment(run, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 
 from intentctl.client import Client
 from intentctl.commands import follow
+from service import api
 from service.documents.plans import PlanRequest
 from service.documents.problems import Code
 from service.errors import ServiceError
@@ -44,23 +45,23 @@ def failed(call, *arguments) -> ServiceError:
 def test_what_answers_without_being_a_service_is_named(other):
     client = Client(other)
     assert "not as an intentctl service of this version" in str(failed(client.readiness))
-    assert "404 Gone fishing" in str(failed(client.topology))
+    assert "404 Gone fishing" in str(failed(client, api.state.topology))
     assert client.reachable()
 
 
 @rows("name", ["plan-nowhere", "../../healthz", "a b", "%2e%2e", "x?y=1"])
 def test_a_name_never_leads_elsewhere_and_a_problem_keeps_its_code_and_members(shared, name):
-    error = failed(Client(shared.url).saved_plan, name)
+    error = failed(Client(shared.url), api.plans.plan, name)
     assert error.code is Code.NOT_FOUND
     assert error.problem.status == 404
 
 
 def test_an_operation_is_followed_to_its_end_and_an_infeasible_plan_carries_what_comes_closest(service, shared):
     client = Client(service.url + "/")
-    operation = client.apply(client.plan(PlanRequest(text="run it with tp=2")).plan.id)
+    operation = client(api.plans.apply, client(api.plans.make_plan, PlanRequest(text="run it with tp=2")).plan.id)
     *_, end = follow(client, operation.id, timeout_s=30)
     assert end.result.phase == "done"
-    error = failed(Client(shared.url).plan, PlanRequest(text="keep P99 TTFT < 1 ms"))
+    error = failed(Client(shared.url), api.plans.make_plan, PlanRequest(text="keep P99 TTFT < 1 ms"))
     assert error.code is Code.INFEASIBLE
     assert error.problem.infeasible.nearest
     assert error.problem.infeasible.feasible_targets

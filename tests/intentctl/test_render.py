@@ -6,7 +6,7 @@ from intent.models import Assumption
 from intent.translate import translate
 from intentctl import render
 from intentctl.arguments import OutputFormat
-from intentctl.visible import visible, visible_lines
+from intentctl.lines import visible, visible_lines
 from runtime.capabilities import Batching
 from runtime.models import MeasuredLink
 from selector.models import Spread, Workload

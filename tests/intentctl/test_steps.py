@@ -21,6 +21,7 @@ from intentctl.steps import (
 )
 from intentctl.streams import Recording
 from selector.performance.fit import StepSample
+from service import api
 from service.documents.plans import PlanRequest
 from tests.rows import rows
 
@@ -32,7 +33,7 @@ SMALL = Design(input_tokens=(64, 256), batches=(1,), contexts=(64, 128), rounds=
 async def bench(service, openai_at):
     client = Client(service.url)
     async with openai_at(service.url) as openai:
-        yield Bench(client, openai, client.profiles().model)
+        yield Bench(client, openai, client(api.state.profiles).model)
 
 
 def stream(start_s: float, gap_s: float, tokens: int) -> ClientStream:
@@ -125,7 +126,7 @@ async def test_a_running_engine_is_asked_for_every_point_with_prompts_that_are_n
     for point, taken in readings.taken.items():
         assert all(one.seconds > 0 for one in taken)
         assert all((one.cached_tokens >= point.tokens) == point.is_decode for one in taken)
-    assert Client(service.url).topology().streams == 0
+    assert Client(service.url)(api.state.topology).streams == 0
     long = [prompt for prompt in prompts if len(prompt) > 1]
     assert len(long) > 10
     assert not [pair for pair in itertools.combinations(long, 2) if pair[0][:32] == pair[1][:32]]
@@ -165,7 +166,7 @@ async def test_a_request_that_is_refused_is_left_out_with_the_reason(bench):
 async def test_a_topology_that_changes_meanwhile_ends_the_measurement(bench, service):
     await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)
     client = Client(service.url)
-    operation = client.apply(client.plan(PlanRequest(text="run it with tp=2")).plan.id)
+    operation = client(api.plans.apply, client(api.plans.make_plan, PlanRequest(text="run it with tp=2")).plan.id)
     assert [*follow(client, operation.id, timeout_s=30)][-1].result.phase == "done"
     with pytest.raises(CommandError, match="the topology changed while it was measured"):
         await bench.run(Design((64,), (1,), (64,), rounds=1), kv_tokens=100_000)

@@ -5,6 +5,7 @@ import pytest
 from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.streams import BackgroundLoad
+from service import api
 from service.documents.plans import PlanRequest
 
 PROMPTS = ("count by 3 from 5:", "count by 4 from 6:")
@@ -42,14 +43,14 @@ async def test_every_token_is_recorded_with_its_arrival_and_a_stream_that_cannot
 async def test_a_switch_shows_as_one_change_of_the_fingerprint(openai_at, new_service):
     service = new_service()
     client = Client(service.url)
-    plan = client.plan(PlanRequest(text="run it with tp=2")).plan.id
+    plan = client(api.plans.make_plan, PlanRequest(text="run it with tp=2")).plan.id
     service.do(service.engine.hold)
     async with openai_at(client.url) as openai:
         load = BackgroundLoad(openai, "counting", PROMPTS, 100)
         await asyncio.to_thread(service.until, lambda: len(service.engine.requests) == len(PROMPTS))
         for _ in range(50):
             service.do(service.engine.turn)
-        operation = client.apply(plan)
+        operation = client(api.plans.apply, plan)
         *_, end = await asyncio.to_thread(lambda: [*follow(client, operation.id, timeout_s=200)])
         assert not any(recording.ended for recording in load.recordings)
         service.do(service.engine.resume)

@@ -11,6 +11,7 @@ from intentctl.commands import follow
 from intentctl.demo import LOGPROB_TOLERANCE, PROMPTS
 from intentctl.measure import difference
 from intentctl.streams import BackgroundLoad, Recording
+from service import api
 from service.documents.plans import PlanRequest
 from tests.intentctl.real import TorchService, real_text
 
@@ -67,11 +68,13 @@ async def undisturbed(openai, streams: list[list[Recording]]) -> int:
 )
 async def test_streams_of_two_models_do_not_notice_that_both_switch_at_once(client, openai, num_streams, wishes):
     for text in wishes:
-        plans = (await asyncio.to_thread(client.plan, PlanRequest(text=text))).plans  # streams would slow it down
+        plans = (
+            await asyncio.to_thread(client, api.plans.make_plan, PlanRequest(text=text))
+        ).plans  # streams would slow it down
         assert [plan.model for plan in plans] == list(MODELS)
         loads = [BackgroundLoad(openai, model, PROMPTS[:num_streams], MAX_TOKENS) for model in MODELS]
         await asyncio.gather(*(load.grow(TOKENS) for load in loads))
-        started = await asyncio.gather(*(asyncio.to_thread(client.apply, plan.id) for plan in plans))
+        started = await asyncio.gather(*(asyncio.to_thread(client, api.plans.apply, plan.id) for plan in plans))
         for operation in started:
             *_, end = await asyncio.to_thread(lambda one=operation: list(follow(client, one.id, SWITCH_TIMEOUT_S)))
             assert end.result is not None, end.error
@@ -79,7 +82,7 @@ async def test_streams_of_two_models_do_not_notice_that_both_switch_at_once(clie
             await asyncio.gather(*(load.grow(TOKENS, end.phases[-1].at) for load in loads))
         switched = [await load.stop() for load in loads]
         assert not [recording for recordings in switched for recording in recordings if recording.ended]
-        states = (await asyncio.to_thread(client.models)).models
+        states = (await asyncio.to_thread(client, api.state.models)).models
         assert all((state.tokens.lost, state.tokens.duplicates) == (0, 0) for state in states)
         assert await undisturbed(openai, switched) == 2 * num_streams
 

@@ -19,11 +19,11 @@ from anyio import to_thread
 from runtime.errors import TopologyError
 from runtime.models import Cluster
 from runtime.notation import parse_topology
-from service import apart, routes, usecases
+from service import apart, usecases
 from service.apart import Apart
+from service.api.http import THREADS, Threads
 from service.documents.problems import Code
 from service.errors import RefusedError
-from service.routes import Threads
 from tests.rows import rows
 from tests.service.scripted import ScriptedService, read
 
@@ -249,12 +249,12 @@ ASKED = {
         ("POST", "/v1/intents/intent-1:activate", 404),
         ("POST", "/v1/operations/op-1:undo", 404),
     ],
-    routes.ASKING: [
+    THREADS["asking"]: [
         ("POST", "/v1/operations/op-1:cancel", 404),
         ("GET", "/v1/models", 200),
         ("GET", "/v1/plans/plan-1/simulation", 404),
     ],
-    routes.PLANNING: [("POST", "/v1/operations/op-1:cancel", 404), ("POST", "/v1/intents:translate", 200)],
+    THREADS["planning"]: [("POST", "/v1/operations/op-1:cancel", 404), ("POST", "/v1/intents:translate", 200)],
 }
 
 

@@ -96,7 +96,7 @@ CHAT = b'{"model": "counting", "messages": [{"role": "user", "content": "a"}]}'
 async def test_a_bulky_body_is_answered_as_a_small_one_is(path, body, monkeypatch):
     monkeypatch.setattr(bodies, "BULKY_BYTES", len(PADDING))
     app = control_api()
-    app.state.operator_for = lambda _: None
+    app.state.context_for = lambda _: None
     app.mount("/openai/v1", openai_app({}))
     transport = httpx.ASGITransport(behind_open_door(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from runtime.models import Phase
-from service.access.caller import Caller
-from service.access.rights import Role
+from service.access.rights import Caller, Role
 from service.access.wiring import Acts
 from service.cancelling import refusal
 from service.documents.operations import CancelRequest

@@ -5,8 +5,7 @@ import threading
 import httpx
 import pytest
 
-from service.access.caller import Caller
-from service.access.rights import Role
+from service.access.rights import Caller, Role
 from service.devices import Devices
 from service.errors import StoreError
 from tests.rows import rows

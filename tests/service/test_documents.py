@@ -14,11 +14,12 @@ from intent.document import to_document
 from intentctl.client import Client
 from intentctl.local import from_file
 from selector.models import Margin, Prediction
-from service import documents, inprocess
+from service import api, documents
+from service import documents as docs
+from service.api import context
 from service.app import control_api
 from service.documents.plans import (
     ChangeDocument,
-    FollowUp,
     MarginDocument,
     PlanAnswer,
     PlanRequest,
@@ -32,7 +33,7 @@ from validator.schema import domain_schema
 
 TEXT = "keep P99 TTFT < 2s at peak, as cheap as possible"
 LEAVES = (
-    "service.operator",
+    "service.api",
     *(f"service.documents.{one.name}" for one in pkgutil.iter_modules(documents.__path__)),
 )
 
@@ -41,7 +42,7 @@ LEAVES = (
 def operators(shared):
     """The same deployment from its file, and over HTTP."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inprocess, "load_profiles", lambda *_: shared.parts.profiles["counting"])
+        patch.setattr(context, "load_profiles", lambda *_: shared.parts.profiles["counting"])
         yield from_file(shared.deployment_file), Client(shared.url)
 
 
@@ -102,29 +103,35 @@ def test_a_fault_in_a_goal_of_a_difference_is_named_with_its_place():
 @pytest.mark.slow
 def test_both_forms_of_the_operator_answer_alike(operators):
     here, there = operators
-    assert here.translate(TEXT) == there.translate(TEXT)
-    assert here.amend(here.translate(TEXT), FollowUp(text="make that 1.5 s")) == there.amend(
-        there.translate(TEXT), FollowUp(text="make that 1.5 s")
-    )
-    ours, theirs = (one.plan(PlanRequest(text=TEXT)).plan for one in operators)
+    said = docs.TranslateRequest(text=TEXT)
+    intent = here(api.intents.translate, said)
+    assert intent == there(api.intents.translate, said)
+    changed = docs.AmendRequest(intent=intent, text="make that 1.5 s")
+    assert here(api.intents.amend, changed) == there(api.intents.amend, changed)
+    ours, theirs = (one(api.plans.make_plan, PlanRequest(text=TEXT)).plan for one in operators)
     assert (ours.target, ours.margins, ours.reasons) == (theirs.target, theirs.margins, theirs.reasons)
 
 
 @pytest.mark.slow
 def test_orders_in_an_intent_are_found_again_by_either_form(operators):
     for operator in operators:
-        told = operator.translate("run it with tp=2 and skip all checks")
+        told = operator(api.intents.translate, docs.TranslateRequest(text="run it with tp=2 and skip all checks"))
         silent = replace(told, findings=())
-        assert operator.plan(PlanRequest(intent=silent)).plan.to_acknowledge
+        assert operator(api.plans.make_plan, PlanRequest(intent=silent)).plan.to_acknowledge
 
 
 def test_without_a_service_nothing_is_kept_or_applied(operators):
     here, _ = operators
-    made = here.plan(PlanRequest(text=TEXT)).plan
-    for refused in (lambda: here.apply(made.id), here.topology, lambda: here.intent("intent-1"), here.watch):
+    made = here(api.plans.make_plan, PlanRequest(text=TEXT)).plan
+    for function, *arguments in (
+        (api.plans.apply, made.id),
+        (api.state.topology,),
+        (api.intents.intent, "intent-1"),
+        (api.promises.report, docs.ReportQuery()),
+    ):
         with pytest.raises(RefusedError, match="no service was asked"):
-            refused()
-    assert here.saved_plan(made.id) == made
+            here(function, *arguments)
+    assert here(api.plans.plan, made.id) == made
 
 
 def test_a_simulation_without_end_comes_over_the_wire():

@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import func, select
 
 from service.access.audit import Audit
+from service.api.context import ServiceContext
 from service.app import control_api
 from service.bodies import BoundedRoute
 from service.errors import RefusedError, StoreError
 from service.idempotency import KEPT_S, KeyedRequest, StoredResponse, digest_of, key_of
 from service.idempotency_store import IdempotencyStore
 from service.repeatable import SECRET, RepeatableRoute
-from service.served import ServedOperator
 from service.store import Store
 from service.tables import AnswerRow
 from tests.rows import rows
@@ -292,14 +292,14 @@ def test_a_get_and_the_inference_api_take_no_notice(keyed, admin):
 
 def test_of_many_at_once_one_acts_and_the_others_are_told_to_wait(keyed, post, monkeypatch):
     acts, go_on = threading.Semaphore(0), threading.Event()
-    keep, before = ServedOperator.keep, num_acts(keyed)
+    translated, before = ServiceContext.translated, num_acts(keyed)
 
-    def held(self: ServedOperator, text: str, now: str | None = None) -> object:
+    def held(self: ServiceContext, text: str, now: str | None) -> object:
         acts.release()
         assert go_on.wait(timeout=30)
-        return keep(self, text, now)
+        return translated(self, text, now)
 
-    monkeypatch.setattr(ServedOperator, "keep", held)
+    monkeypatch.setattr(ServiceContext, "translated", held)
     with ThreadPoolExecutor() as threads:
         first = threads.submit(post)
         assert acts.acquire(timeout=30)
@@ -335,7 +335,7 @@ LATE = StoreError("it may be written all the same", is_unknown=True)
         # what was done is told even if the answer cannot be kept
         ((IdempotencyStore, "keep"), FULL, 201, 409, 1),
         # after a fault nobody knows, and nothing is done again
-        ((ServedOperator, "keep"), KeyError("a bug"), 500, 409, 0),
+        ((ServiceContext, "translated"), KeyError("a bug"), 500, 409, 0),
         # nor after a commit that was not answered, unless it was that of the key alone
         ((Audit, "add"), LATE, 503, 409, 0),
         ((IdempotencyStore, "reserve"), LATE, 503, 201, 0),

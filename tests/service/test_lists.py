@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from service.documents.state import PageRequest, place
-from service.pages import Cursor, Page
+from service.documents.state import Cursor, Page, PageRequest, place
 from tests.rows import rows
 from tests.service.asking import apply, end_of, plan_for
 from tests.service.scripted import served

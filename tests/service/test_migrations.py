@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, event, inspect, make_url, text
 
 from service.database import EARLIER, open_database
-from service.pages import Page
+from service.documents.state import Page
 from service.store import Store
 from service.tables import Base
 from tests.service.examples import intent, operation, plan

@@ -9,10 +9,10 @@ from runtime.capabilities import Limits
 from runtime.errors import TopologyError
 from runtime.models import Phase
 from selector.profiles import fit_cpu
-from service import engines, usecases
+from service import api, engines, usecases
+from service.api.context import Offline
 from service.documents.plans import PlanRequest, When
 from service.errors import RefusedError
-from service.inprocess import FromFile
 from tests.rows import rows
 from tests.runtime.scripted import Script
 from tests.service.asking import end_of
@@ -103,8 +103,8 @@ def test_a_model_is_named_where_there_are_several(tmp_path):
 
 @pytest.fixture
 def operator(tmp_path, monkeypatch):
-    found = FromFile(read(tmp_path, TWO))
-    monkeypatch.setattr(found, "_profiles", lambda _: {"CPU": fit_cpu(SAMPLES)})
+    found = Offline(read(tmp_path, TWO))
+    monkeypatch.setattr(found.context, "profiles", lambda _: {"CPU": fit_cpu(SAMPLES)})
     return found
 
 
@@ -117,21 +117,21 @@ def operator(tmp_path, monkeypatch):
     ],
 )
 def test_each_model_that_goals_are_about_gets_a_plan_on_its_own_devices(operator, text, shapes):
-    plans = operator.plan(PlanRequest(text=text)).plans
+    plans = operator(api.plans.make_plan, PlanRequest(text=text)).plans
     assert {plan.model: plan.target.shape for plan in plans} == shapes
     own = {"counting": {0, 1}, "other": {2, 3}}
     assert all(set(plan.target.devices) <= own[plan.model] for plan in plans)
 
 
 def test_a_plan_for_one_model_alone_can_be_asked_for(operator):
-    (plan,) = operator.plan(PlanRequest(text="run it with tp=2", model="other")).plans
-    assert (plan.model, operator.saved_plan(plan.id)) == ("other", plan)
+    (plan,) = operator(api.plans.make_plan, PlanRequest(text="run it with tp=2", model="other")).plans
+    assert (plan.model, operator(api.plans.plan, plan.id)) == ("other", plan)
 
 
 def test_what_one_of_several_models_cannot_hold_is_refused_with_its_name_and_nothing_is_kept(operator):
     with pytest.raises(RefusedError, match=r"^(counting|other): "):
-        operator.plan(PlanRequest(text="keep P99 TTFT < 1 ms"))
-    assert operator._plans == {}
+        operator(api.plans.make_plan, PlanRequest(text="keep P99 TTFT < 1 ms"))
+    assert operator.context._plans == {}
 
 
 def test_goals_of_other_models_are_neither_weighed_nor_left_out(tmp_path):

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.misbehaving_llm import GOOD, TEXT
 from intentctl.client import Client
+from service import api
+from service import documents as docs
 from service.deployment import load
 from service.errors import DeploymentError
 from tests.rows import rows
@@ -25,7 +27,7 @@ def saying(answer):
 
 def test_what_the_served_model_says_becomes_the_goals(tmp_path):
     with ScriptedService(tmp_path, SERVED, saying(GOOD), max_tokens=ROOM) as service:
-        intent = Client(service.url).translate(TEXT)
+        intent = Client(service.url)(api.intents.translate, docs.TranslateRequest(text=TEXT))
         asked = service.engine.heard[0]
 
     assert (intent.translator.name, intent.translator.model) == ("llm", "counting")
@@ -36,7 +38,7 @@ def test_what_the_served_model_says_becomes_the_goals(tmp_path):
 
 def test_a_model_that_finds_nothing_leaves_it_to_the_rules(tmp_path):
     with ScriptedService(tmp_path, SERVED, saying("no object"), max_tokens=ROOM) as service:
-        intent = Client(service.url).translate(TEXT)
+        intent = Client(service.url)(api.intents.translate, docs.TranslateRequest(text=TEXT))
 
     assert (intent.translator.name, intent.outcome) == ("rules", "ok")
     assert intent.translator.reason

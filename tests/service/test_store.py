@@ -5,8 +5,8 @@ import pytest
 from sqlalchemy import text
 
 from service.documents.plans import ChangeDocument, VersionDocument
+from service.documents.state import Listed, Page
 from service.errors import StoreError
-from service.pages import Listed, Page
 from service.store import Store
 from tests.rows import rows
 from tests.service.examples import GOAL, intent, operation, plan

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from service import api
 from tests.intentctl.console.place import console_over
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -40,7 +41,7 @@ def switching_place(tmp_path_factory):
 @pytest.fixture
 def place(switching_place):
     """One console for every test that switches: the service runs PP2 when the test begins."""
-    if switching_place.admin.topology().topology.shape != "PP2":
+    if switching_place.admin(api.state.topology).topology.shape != "PP2":
         switching_place.switch("pp2")
     return switching_place
 

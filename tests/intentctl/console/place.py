@@ -14,6 +14,7 @@ from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.console.app import create_app
 from intentctl.console.server import WebServer
+from service import api
 from service.access.rights import Role
 from service.documents.access import KeyRequest
 from service.documents.operations import OperationDocument
@@ -73,21 +74,21 @@ class Place:
         """The key of somebody; made once."""
         named = (role, name or role.value)
         if named not in self._keys:
-            self._keys[named] = self.admin.create_key(KeyRequest(name=named[1], role=role)).key
+            self._keys[named] = self.admin(api.keys.create_key, KeyRequest(name=named[1], role=role)).key
         return self._keys[named]
 
     def plan(self, text: str = WISH) -> PlanDocument:
         """What is planned for a wish."""
-        return self.admin.plan(PlanRequest(text=text)).plans[0]
+        return self.admin(api.plans.make_plan, PlanRequest(text=text)).plans[0]
 
     def switch(self, target: str) -> OperationDocument:
         """To a topology, and to its end."""
-        plan = self.admin.plan(PlanRequest(target=target)).plans[0]
-        return [*follow(self.admin, self.admin.apply(plan.id).id, timeout_s=30)][-1]
+        plan = self.admin(api.plans.make_plan, PlanRequest(target=target)).plans[0]
+        return [*follow(self.admin, self.admin(api.plans.apply, plan.id).id, timeout_s=30)][-1]
 
     def revoke(self, name: str) -> None:
         """The key of somebody."""
-        self.admin.revoke_key(next(one for one in self.admin.keys().keys if one.name == name).prefix)
+        self.admin(api.keys.revoke_key, next(one for one in self.admin(api.keys.keys).keys if one.name == name).prefix)
 
     def person(self, browser: Browser, role: Role, name: str = "", **context: object) -> Page:
         """Somebody at a browser of their own, signed in."""

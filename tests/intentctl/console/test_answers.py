@@ -3,6 +3,7 @@
 import pytest
 
 from intentctl.console.answers import SUGGESTIONS, alternative, in_words, is_question, load_factor, under_load
+from service import api
 from service.access.rights import Role
 from service.documents.plans import FrontierDocument, FrontiersDocument
 from tests.rows import rows
@@ -130,10 +131,10 @@ def test_what_cannot_be_planned_instead_says_why(shared_place):
 @pytest.mark.slow
 def test_a_link_plans_nothing_and_its_page_asks_first(shared_place):
     plan, person = shared_place.plan(), shared_place.http(Role.OPERATOR)
-    before = shared_place.admin.audit_head()
+    before = shared_place.admin(api.audit.audit_head)
     pages = [person.get(f"/plans/{plan.id}?ask=why+not+tp2%3F").text for _ in range(2)]
     pages.append(person.get(f"/intents/{plan.intent_id}").text)
-    assert shared_place.admin.audit_head() == before
+    assert shared_place.admin(api.audit.audit_head) == before
     assert f'action="/plans/{plan.id}/ask"' in pages[0]
     assert "the plan is kept in your name" in pages[0]
     assert "data-auto" not in pages[2]

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from intentctl.console import visit
+from service import api
 from service.access.rights import Role
 from service.documents.state import PageRequest
 from tests.intentctl.console.place import ConsoleServer
@@ -57,12 +58,12 @@ def test_a_service_of_another_version_is_said_to_be_one():
 def test_a_key_that_is_revoked_in_the_middle_ends_the_session(shared_place):
     person = shared_place.http(Role.OPERATOR, "eve")
     shared_place.revoke("eve")
-    before = shared_place.admin.intents(PageRequest()).intents
+    before = shared_place.admin(api.intents.intents, PageRequest()).intents
     answer = person.post("/say", {"text": "keep P99 TTFT < 2s at peak"})
     assert answer.status_code == 401
     assert "this key was revoked" in answer.text
     assert "Sign in" in person.get("/talk").text
-    assert shared_place.admin.intents(PageRequest()).intents == before
+    assert shared_place.admin(api.intents.intents, PageRequest()).intents == before
 
 
 def test_clocks_that_are_apart_are_told_of(shared_place, monkeypatch):

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from intentctl.commands import follow
 from runtime.models import Phase
+from service import api
 from service.access.rights import Role
 from service.documents.plans import PlanRequest
 from service.documents.promises import ActivateRequest
@@ -39,8 +40,8 @@ def switched(tmp_path_factory):
     with ExitStack() as stack:
         place = console_over(stack, tmp_path_factory.mktemp("service"))
         plan = place.plan()
-        place.admin.activate(plan.intent_id, ActivateRequest())
-        *_, operation = follow(place.admin, place.admin.apply(plan.id).id, timeout_s=30)
+        place.admin(api.promises.activate, plan.intent_id, ActivateRequest())
+        *_, operation = follow(place.admin, place.admin(api.plans.apply, plan.id).id, timeout_s=30)
         yield place, plan, operation
 
 
@@ -56,12 +57,12 @@ def test_a_wish_is_said_planned_and_approved_without_a_mouse(place, browser):
     expect(page.locator("dialog[open]")).to_contain_text("Switch counting from PP2 to TP2?")
     page.keyboard.press("Escape")
     expect(page.locator("dialog[open]")).to_have_count(0)
-    assert place.admin.topology().topology.shape == "PP2"
+    assert place.admin(api.state.topology).topology.shape == "PP2"
     page.keyboard.press("a")
     with page.expect_navigation():
         page.keyboard.press("Enter")
     has(page, ".chip", "done")
-    assert place.admin.topology().topology.shape == "TP2"
+    assert place.admin(api.state.topology).topology.shape == "TP2"
 
 
 def test_pages_have_keys_and_arrows_go_from_entry_to_entry(switched, browser):
@@ -178,7 +179,7 @@ def test_a_page_left_open_says_that_its_key_was_revoked(shared_place, browser):
 
 def test_a_switch_that_never_ends_can_be_cancelled(new_place, browser):
     place = new_place(script=Script(silent_while=Phase.WARMING))
-    operation = place.admin.apply(place.admin.plan(PlanRequest(target="tp2")).plans[0].id)
+    operation = place.admin(api.plans.apply, place.admin(api.plans.make_plan, PlanRequest(target="tp2")).plans[0].id)
     page = place.person(browser, Role.OPERATOR)
     page.goto(f"{place.url}/operations/{operation.id}")
     has(page, ".phases .present", "warming")

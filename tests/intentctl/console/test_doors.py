@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from intentctl.client import Client
+from service import api
 from service.access.rights import Role
 from service.errors import ServiceError
 from tests.intentctl.console.place import KEYS
@@ -95,7 +96,7 @@ def test_a_key_does_not_follow_an_answer_to_another_server():
         thread.start()
         try:
             with pytest.raises(ServiceError, match="302 Found"):
-                Client(f"http://127.0.0.1:{server.server_port}", "ictl_secret").me()
+                Client(f"http://127.0.0.1:{server.server_port}", "ictl_secret")(api.keys.me)
         finally:
             server.shutdown()
             thread.join()

@@ -13,6 +13,8 @@ import pytest
 
 from intent.models import MAX_CHARACTERS
 from intentctl.console.app import POLICY
+from service import api
+from service import documents as docs
 from service.access.rights import Role
 from service.documents.operations import RejectRequest
 from service.errors import ServiceError
@@ -51,10 +53,10 @@ def hostile_pages(place: Place, texts: list[str]) -> list[str]:
     kept = []
     for text in texts:
         with suppress(ServiceError):  # no goal at all: the words come back with the reason
-            kept.append(place.admin.keep(f"{text[:1900]} {WISH}").id)
+            kept.append(place.admin(api.intents.create_intent, docs.TranslateRequest(text=f"{text[:1900]} {WISH}")).id)
     assert len(kept) > len(texts) / 3
     plan = place.plan()
-    place.admin.reject(plan.id, RejectRequest(note=SEEDS[0] + SEEDS[19] + SEEDS[22]))
+    place.admin(api.plans.reject, plan.id, RejectRequest(note=SEEDS[0] + SEEDS[19] + SEEDS[22]))
     return ["/talk", "/history", f"/plans/{plan.id}", "/audit", "/", *(f"/intents/{one}" for one in kept[::9])]
 
 

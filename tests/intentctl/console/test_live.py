@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from runtime.models import Phase
+from service import api
 from service.access.rights import Role
 from service.documents.plans import PlanRequest
 from service.server import bind
@@ -111,7 +112,7 @@ def test_a_part_of_a_page_whose_key_was_revoked_is_refused(shared_place):
 
 def test_a_switch_that_never_ends_is_looked_at_again_and_can_be_cancelled(new_place):
     place = new_place(script=Script(silent_while=Phase.WARMING))
-    applied = place.admin.apply(place.admin.plan(PlanRequest(target="tp2")).plans[0].id)
+    applied = place.admin(api.plans.apply, place.admin(api.plans.make_plan, PlanRequest(target="tp2")).plans[0].id)
     place.service.reached("ready")
     oscar = place.http(Role.OPERATOR)
     page = oscar.get(f"/operations/{applied.id}").text
@@ -143,9 +144,9 @@ def test_what_nothing_holds_says_why_outside_of_what_is_asked_for_anew_and_looki
     assert "Infeasible" in problem, "no part that is asked for anew takes it away"
     (intent,) = {part for part, _ in PART.findall(f"data-part={main}") if part.startswith("/parts/intents/")}
     assert refreshed(said.text, ["operation"]) == {intent, "/parts/strip"}
-    before = shared_place.admin.audit_head()
+    before = shared_place.admin(api.audit.audit_head)
     looked = [person.get(intent).text for _ in range(2)]
-    assert shared_place.admin.audit_head() == before
+    assert shared_place.admin(api.audit.audit_head) == before
     assert "data-auto" not in "".join([said.text, *looked])
 
 
@@ -158,7 +159,7 @@ BY_KEY = {"o": "/", "c": "/talk", "g": "/agenda", "h": "/history", "r": "/report
 def test_keys_find_pages_words_entries_and_buttons_with_what_they_ask(place):
     person = place.http(Role.APPROVER)
     place.plan()
-    made = place.admin.plan(PlanRequest(target="tp2")).plans[0]
+    made = place.admin(api.plans.make_plan, PlanRequest(target="tp2")).plans[0]
     plan, history = person.get(f"/plans/{made.id}").text, person.get("/history").text
     keys = re.findall(r'<a href="([^"]+)" data-key="(\w)"', history)
     assert {key: path for path, key in keys} == BY_KEY
@@ -178,7 +179,7 @@ def test_keys_find_pages_words_entries_and_buttons_with_what_they_ask(place):
 def switched(switching_place):
     """Somebody where something is promised and something was switched, and the switch."""
     place = switching_place
-    plan = place.admin.plan(PlanRequest(text="use at most 1 GPU")).plans[0]
+    plan = place.admin(api.plans.make_plan, PlanRequest(text="use at most 1 GPU")).plans[0]
     ada = place.http(Role.APPROVER, "ada")
     applied = ada.post(f"/plans/{plan.id}/apply", {"digest": plan.digest, "keep": "yes"})
     place.service.settle()

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from runtime.capabilities import Batching
+from service import api
+from service import documents as docs
 from service.access.rights import RIGHTS, Right, Role
 from service.documents.plans import PlanRequest
 from service.documents.state import PlansRequest
@@ -69,7 +71,7 @@ def test_who_may_has_the_buttons_and_a_form_without_the_token_of_its_session_is_
     for token in ("", other.token, person.token[:-1]):
         answer = person.post(f"/plans/{plan.id}/apply", {"digest": plan.digest, "token": token})
         assert answer.status_code == 403
-    assert shared_place.admin.standing(plan.id).applied_by is None
+    assert shared_place.admin(api.plans.standing, plan.id).applied_by is None
 
 
 @rows("path", ["/plans/{plan}/apply", "/plans/{plan}/approve", "/control", "/say"])
@@ -117,8 +119,8 @@ def test_words_approve_nothing_and_a_plan_is_applied_as_it_was_read(shared_place
     answer = person.post(f"/plans/{made.id}/apply", {"digest": "0" * 64})
     assert answer.status_code == 409
     assert "read it again" in answer.text
-    assert place.admin.standing(made.id).applied_by is None
-    assert place.admin.topology().generation == made.generation
+    assert place.admin(api.plans.standing, made.id).applied_by is None
+    assert place.admin(api.state.topology).generation == made.generation
 
 
 @rows("to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\x00"])
@@ -134,7 +136,7 @@ def test_a_promise_is_kept_and_its_plan_applied_by_one_button(new_place):
     answer = person.post(f"/plans/{made.id}/apply", {"digest": made.digest, "keep": "yes"})
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/operations/op-")
-    (promise,) = place.admin.promises().promises
+    (promise,) = place.admin(api.promises.promises).promises
     assert (promise.intent_id, promise.state, promise.activated_by) == (made.intent_id, "active", "ada")
     again = person.post(f"/plans/{made.id}/apply", {"digest": made.digest})
     assert again.status_code == 409
@@ -144,10 +146,10 @@ def test_a_promise_is_kept_and_its_plan_applied_by_one_button(new_place):
 def test_what_is_planned_for_one_model_is_shown_with_why_another_has_no_plan(new_place):
     place = new_place(TWO_MODELS.replace("auth: none", "auth: {control_per_minute: 1000000}"))
     person = place.http(Role.OPERATOR)
-    kept = place.admin.keep("keep P99 TTFT < 2s")
+    kept = place.admin(api.intents.create_intent, docs.TranslateRequest(text="keep P99 TTFT < 2s"))
     answer = person.post(f"/intents/{kept.id}/plan")
     assert answer.status_code == 422
-    (plan,) = place.admin.plans(PlansRequest()).plans
+    (plan,) = place.admin(api.plans.plans, PlansRequest()).plans
     assert f"/plans/{plan.id}" in answer.text
     (box,) = re.findall(r'id="problem">.*?</div>', answer.text, re.DOTALL)
     assert re.findall("<strong>([^<]+)</strong>", box) == ["Infeasible.", "busy"]
@@ -157,7 +159,7 @@ def test_what_is_planned_for_one_model_is_shown_with_why_another_has_no_plan(new
 def test_two_people_approve_at_once_and_one_is_told_by_whom(place):
     ada, grace = place.http(Role.APPROVER, "ada"), place.http(Role.APPROVER, "grace")
     for turn in range(4):
-        made = place.admin.plan(PlanRequest(target="pp2" if turn % 2 else "tp2")).plans[0]
+        made = place.admin(api.plans.make_plan, PlanRequest(target="pp2" if turn % 2 else "tp2")).plans[0]
 
         def approve(person: Signed, plan_id: str = made.id, digest: str = made.digest) -> httpx.Response:
             return person.post(f"/plans/{plan_id}/apply", {"digest": digest})
@@ -167,7 +169,7 @@ def test_two_people_approve_at_once_and_one_is_told_by_whom(place):
         won, lost = sorted(answers, key=lambda one: one.status_code)
         assert (won.status_code, lost.status_code) == (303, 409)
         operation_id = won.headers["location"].rpartition("/")[2]
-        done = place.admin.operation(operation_id)
+        done = place.admin(api.operations.operation, operation_id)
         assert done.applied_by == ("ada", "grace")[answers.index(won)]
         assert f"by {done.applied_by}" in lost.text
         place.service.settle()
@@ -230,7 +232,7 @@ def test_a_certificate_that_ends_soon_is_on_every_page(shared_place, monkeypatch
 
 def test_how_far_steps_are_filled_stands_beside_the_target(shared_place):
     asked = PlanRequest(target="pp2", batching=Batching(2, 64))
-    made = shared_place.admin.plan(asked).plans[0]
+    made = shared_place.admin(api.plans.make_plan, asked).plans[0]
     page = shared_place.http(Role.VIEWER).get(f"/plans/{made.id}").text
     assert "PP2, 2 sequences at once, 64 tokens a step" in page
     now = made.now_batching

@@ -4,9 +4,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
 from service.access.audit import Audit
-from service.access.caller import Caller
 from service.access.chain import Head
-from service.access.rights import Role
+from service.access.rights import Caller, Role
 from service.errors import StoreError
 from service.store import Store
 from tests.rows import rows

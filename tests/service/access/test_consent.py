@@ -6,16 +6,15 @@ import pytest
 
 from selector.models import SwitchPrediction
 from service.access.approvals import Approvals
-from service.access.caller import Caller
 from service.access.consent import PlanFacts, consent
 from service.access.people import Acted, IntentAuthors
 from service.access.policy import Applied, Approval, Within, beyond
-from service.access.rights import Role
+from service.access.rights import Caller, Role
 from service.documents.operations import ApprovalDocument
 from service.documents.plans import PlanDocument, PredictionDocument, SwitchDocument, TopologyDocument
 from service.documents.problems import Code, Problem
+from service.documents.state import Page
 from service.errors import RefusedError
-from service.pages import Page
 from service.store import Store
 from service.usecases import refuse_unseen
 from tests.rows import rows

@@ -1,0 +1,108 @@
+"""What was or is done to the running service."""
+
+from typing import TYPE_CHECKING
+
+from service import documents as docs
+from service.access.rights import Right
+from service.api.operation import READING, get, post
+from service.documents.problems import Code
+
+if TYPE_CHECKING:
+    from service.api.context import Context
+
+
+@get("/v1/operations", Right.LOOK, *READING)
+def operations(here: "Context", request: docs.OperationsRequest) -> docs.OperationsDocument:
+    """Operations, newest first."""
+    found = here.service.store.operations(request.page, request.model, request.done)
+    return docs.OperationsDocument(operations=found.items, next=docs.place(found.next))
+
+
+@get("/v1/operations/{operation_id}", Right.LOOK, Code.NOT_FOUND, Code.STORE)
+def operation(here: "Context", operation_id: str) -> docs.OperationDocument:
+    """How far a switch has come."""
+    return here.service.operation(operation_id)
+
+
+@post(
+    "/v1/operations/{operation_id}:cancel",
+    Right.APPLY,
+    Code.NOT_FOUND,
+    Code.TOO_LATE,
+    Code.ALREADY_ENDED,
+    Code.STORE,
+    threads="cancelling",
+    status=202,
+    location=lambda found: f"/v1/operations/{found.id}",
+)
+def cancel(here: "Context", operation_id: str, body: docs.CancelRequest | None = None) -> docs.OperationDocument:
+    """Give up a switch that has not committed: what it took is given back, and what ran goes on.
+
+    From the cut on it is refused (409 `too_late`). Cancelling twice changes nothing. The controller leaves the target alone for
+    `for_s` seconds; without it until the window ends, four hours at most.
+    """
+    from service.cancelling import refusal
+
+    service = here.service
+    found = service.operation(operation_id)
+    if found.done:
+        raise refusal(found)
+    request = body or docs.CancelRequest()
+    return service.in_loop(service.serving(found.model).cancel(operation_id, request, service.acts))
+
+
+@get("/v1/operations/{operation_id}/undo", Right.LOOK, Code.NOT_FOUND, Code.STORE)
+def undoable(here: "Context", operation_id: str) -> docs.UndoDocument:
+    """Whether an operation can be undone now, where that leads, and if not, why and what to do instead."""
+    return _undoable(here, operation_id)[0]
+
+
+@post(
+    "/v1/operations/{operation_id}:undo",
+    Right.SAY,
+    Code.NOT_FOUND,
+    Code.CANNOT_UNDO,
+    Code.INFEASIBLE,
+    Code.STORE,
+    Code.OVERLOADED,
+    threads="planning",
+    status=201,
+    location=lambda answer: f"/v1/plans/{answer.plans[0].id}",
+)
+def undo(here: "Context", operation_id: str) -> docs.PlanAnswer:
+    """A plan back to where an operation came from, to be approved and applied like any other.
+
+    It is made while what the operation led to still runs (409 `cannot_undo` otherwise), and is stale once that has changed.
+    """
+    from service import targets
+    from service.api.planning import make_for
+    from service.errors import RefusedError
+
+    found, undone = _undoable(here, operation_id)
+    source = undone.now
+    if not found.possible or source is None:
+        raise RefusedError(Code.CANNOT_UNDO, f"{found.why}; instead: {found.instead}")
+    words = f"undo {operation_id}: {targets.words_for(source.noun)}"
+    place = here.placed(here.deployment.model(undone.model))
+    return make_for(here, source.noun, words, place, docs.When(), undone.now_batching)
+
+
+def _undoable(here: "Context", operation_id: str) -> tuple[docs.UndoDocument, docs.PlanDocument]:
+    """Whether an operation can be undone, and the plan that it switched to."""
+    from service import targets, undo, usecases
+
+    service = here.service
+    found = service.operation(operation_id)
+    plan = here.saved_plan(found.plan_id)
+    serving = service.serving(plan.model)
+    under_way = serving.operation
+    place = here.placed(serving.model)
+    known = undo.OperationFacts(
+        plan=plan,
+        led_to=service.store.generation_of(operation_id),
+        runs=place.situation.generation,
+        under_way=under_way.id if under_way else None,
+    )
+    window = usecases.window_of(here.deployment, docs.When())
+    barred = targets.target_blocker(plan.now.noun, place, window) if plan.now else ""
+    return undo.undoable(found, known, barred), plan
