@@ -36,7 +36,8 @@ from runtime.stream import Delta, GenerationParams
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
-from service.composition import Composition, compose
+from service.api.context import Composition
+from service.composition import compose
 from service.deployment import load
 from service.settings import Settings
 

@@ -13,10 +13,9 @@ from starlette.exceptions import HTTPException
 
 from intent.document import pointer_to
 from runtime.errors import EngineLostError, RuntimeFault
-from service.api.context import ServiceContext
+from service.api.context import Composition, ServiceContext
 from service.api.http import control_routes
 from service.bodies import RIGHT, BoundedRoute
-from service.composition import Composition
 from service.documents.forms import SCHEMA
 from service.documents.problems import RETRY_AFTER_S, Code, Detail, Problem
 from service.errors import ServiceError, StoreError

@@ -1,20 +1,18 @@
 """The parts of a running service, put together once and handed to the HTTP modules."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, field
 from functools import partial
 
-from intent.models import LlmSettings
 from runtime.engine import Engine
 from runtime.process.content import PinnedCheckpoint, warn_of_change
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
-from selector.models import Profile
 from service import engines
-from service.access.wiring import AccessControl, open_access
+from service.access.wiring import open_access
 from service.apart import Apart
+from service.api.context import Composition
 from service.deployment import Deployment
 from service.devices import Devices
 from service.events import EventBus
@@ -27,7 +25,7 @@ from service.promises.active import Active
 from service.promises.planner import Planner
 from service.promises.relocation import Left
 from service.promises.watch import Watch
-from service.promises.wiring import PromiseService, keep_promises
+from service.promises.wiring import keep_promises
 from service.restart import begin, close_unfinished, start_without_the_broken
 from service.serving import Serving, ServingStorage
 from service.settings import Settings, llm_settings
@@ -35,28 +33,6 @@ from service.store import Store
 
 AT_ONCE = 64
 """Texts that are read beside each other: most of the time they wait for the LLM."""
-
-
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """Everything the routes need."""
-
-    deployment: Deployment
-    servings: Mapping[str, Serving]
-    """By the model's name."""
-    store: Store
-    events: EventBus
-    profiles: Mapping[str, Mapping[str, Profile]]
-    """Of each model's devices."""
-    llm: LlmSettings | None
-    access: AccessControl
-    promises: PromiseService
-    devices: Devices
-    apart: Apart
-    """Where people's plans and simulations are made; the controllers have another one."""
-    reading: Apart
-    """Where words are read, by the LLM if there is one."""
-    metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
 
 
 @asynccontextmanager
@@ -102,12 +78,23 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         reading = stack.enter_context(closing(Apart(AT_ONCE)))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
-        parts = Composition(
-            deployment, servings, store, events, profiles, llm, access, promises, kept.devices, apart, reading
+        metrics = ServiceMetrics()
+        metrics.certificate_ends = hosts.certificate_ends if hosts else {}
+        metrics.on_failure += [watch.turned_away for watch in watches.values()]
+        yield Composition(
+            deployment=deployment,
+            servings=servings,
+            store=store,
+            events=events,
+            profiles=profiles,
+            llm=llm,
+            access=access,
+            promises=promises,
+            devices=kept.devices,
+            apart=apart,
+            reading=reading,
+            metrics=metrics,
         )
-        parts.metrics.certificate_ends = hosts.certificate_ends if hosts else {}
-        parts.metrics.on_failure += [watch.turned_away for watch in watches.values()]
-        yield parts
 
 
 @asynccontextmanager

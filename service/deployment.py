@@ -22,14 +22,13 @@ from intent.windows import holds, in_force
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
-from service.access.policy import Approval, Auth, read_approval, read_auth
+from service.access.policy import Approval, Auth, Rules, read_approval, read_auth
 from service.clients import ClientLimits, read_clients
 from service.documents.problems import Code, Detail
 from service.documents.promises import Mode
 from service.errors import RefusedError
 from service.located_yaml import LocatedYaml, Section, read
 from service.models import ServedModel, read_models
-from service.promises.decide import Rules
 
 CPU = "CPU"
 """The kind whose figures are measured on the machine itself."""

@@ -7,14 +7,12 @@ import json
 import logging
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Literal
 
 from service.access.keys import redacted
+from service.settings import LogFormat
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Of the request that is being answered; empty outside of any."""
-
-LogFormat = Literal["text", "json"]
 
 
 class TextLines(logging.Formatter):

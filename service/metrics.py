@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,6 +13,7 @@ from runtime.engine import EngineStats, Finish
 from runtime.models import CutoverReport, Phase, Reason
 from runtime.process.supervised import ERRORS
 from runtime.stream import Usage
+from service.refusals import TurnedAway
 
 
 def merged(expositions: Iterable[str]) -> str:
@@ -27,11 +28,6 @@ def merged(expositions: Iterable[str]) -> str:
                 families.setdefault(name, {}).setdefault(line)
     lines = (line for family in families.values() for line in sorted(family, key=lambda line: not line.startswith("#")))
     return "\n".join((*lines, ""))
-
-
-Crowded = Literal["connections", "per_address", "per_key", "rate"]
-TurnedAway = Literal[Crowded, "head", "slow_head", "too_large", "slow_body", "stopping", "unread", "key"]
-"""Why a client was not served, or no more: too many of them, headers that cannot be read, and so on."""
 
 
 FAILURES = frozenset({"connections", "stopping"})

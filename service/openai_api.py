@@ -27,10 +27,10 @@ from service.documents.problems import RETRY_AFTER_S, Code
 from service.intake import ARRIVED
 from service.openai_calls import CallReader
 from service.openai_choices import Generations, Numbered, interleaved
-from service.openai_chunks import DONE, Choice, CompletionWriter, Json, Labels, error_chunk, error_document
+from service.openai_chunks import DONE, Choice, CompletionWriter, Json, Labels, error_chunk
 from service.openai_declaration import ParameterError, naming
 from service.openai_requests import ChatRequest, CompletionRequest, Generation
-from service.refusals import KINDS
+from service.refusals import KINDS, error_document
 
 T = TypeVar("T")
 

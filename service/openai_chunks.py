@@ -13,6 +13,7 @@ from runtime.engine import Finish
 from runtime.stream import Delta, Usage
 from service.openai_calls import CallPart, CallReader, ParsedCall
 from service.openai_choices import Numbered
+from service.refusals import error_document
 
 Kind = Literal["text_completion", "chat.completion"]
 
@@ -239,11 +240,6 @@ def usage_document(usage: Usage) -> Json:
     if usage.cached_tokens is not None:
         document["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
     return document
-
-
-def error_document(message: str, kind: str, param: str | None = None, code: str | None = None) -> Json:
-    """An error as OpenAI clients expect it."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def error_chunk(message: str, kind: str) -> bytes:

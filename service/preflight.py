@@ -84,7 +84,7 @@ def _refusals(
         given = consents.Consent("nobody", dict.fromkeys(has_seen, standing.caller.name))
     yield from usecases.staleness(plan, standing.applied_by, place.situation, standing.unchecked)
     for refuse in (
-        partial(usecases.refuse_unseen, standing.to_acknowledge, has_seen, "the plan, then apply"),
+        partial(consents.refuse_unseen, standing.to_acknowledge, has_seen, "the plan, then apply"),
         partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
         partial(consents.refuse_barred, plan, standing.barred, given),
     ):

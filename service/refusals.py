@@ -3,10 +3,10 @@
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from typing import Literal
 
+from service.documents.forms import Json
 from service.documents.problems import Code, Problem
-from service.metrics import TurnedAway
-from service.openai_chunks import error_document
 
 Message = MutableMapping[str, object]
 """Of ASGI, as are the next three."""
@@ -14,6 +14,10 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+
+Crowded = Literal["connections", "per_address", "per_key", "rate"]
+TurnedAway = Literal[Crowded, "head", "slow_head", "too_large", "slow_body", "stopping", "unread", "key"]
+"""Why a client was not served, or no more: too many of them, headers that cannot be read, and so on."""
 
 INFERENCE = "/openai/v1"
 CODES = {
@@ -60,3 +64,8 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
         if self.retry_after_s is not None:
             headers.append(("retry-after", str(self.retry_after_s)))
         return [(name.encode(), value.encode()) for name, value in headers], body
+
+
+def error_document(message: str, kind: str, param: str | None = None, code: str | None = None) -> Json:
+    """An error as OpenAI clients expect it."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -16,8 +16,9 @@ import uvicorn
 
 from runtime.errors import RuntimeFault
 from service.access.gate import THIS_MACHINE
+from service.api.context import Composition
 from service.app import create_app
-from service.composition import Composition, compose
+from service.composition import compose
 from service.connection import MAX_HEAD_BYTES, Connection
 from service.deployment import Deployment, load
 from service.errors import StartError

@@ -23,7 +23,7 @@ from runtime.process.supervised import begin, cancel
 from runtime.router import Router
 from runtime.stream import Gaps
 from service import documents as docs
-from service.access.consent import Consent, refuse_barred
+from service.access.consent import Consent, refuse_barred, refuse_unseen
 from service.access.wiring import Acts
 from service.cancelling import refusal
 from service.deployment import Deployment
@@ -36,7 +36,7 @@ from service.promises.active import Active
 from service.promises.limits import still_broken
 from service.promises.watch import percentile
 from service.store import Store
-from service.usecases import Situation, another_switch, new_id, refuse_stale, refuse_unseen, refuse_untimely
+from service.usecases import Situation, another_switch, new_id, refuse_stale, refuse_untimely
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from intent.models import LlmSettings
 from service.deployment import LlmEndpoint
 from service.errors import StartError
-from service.logs import LogFormat
+
+LogFormat = Literal["text", "json"]
 
 
 class Settings(BaseSettings):

@@ -1,6 +1,5 @@
 """The life of an intent as plain functions: translate, plan, approve. No HTTP, database or engine."""
 
-import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -276,24 +275,6 @@ def refuse_unless_ok(intent: Intent) -> None:
 def to_acknowledge(intent: Intent) -> tuple[Finding, ...]:
     """The findings of an intent that somebody has to have seen before its plan is applied."""
     return tuple(finding for finding in intent.findings if finding.code == INJECTION)
-
-
-def refuse_unseen(findings: Sequence[Finding], acknowledged: Collection[str], then: str) -> None:
-    """Refuse what has findings that nobody has said to have seen.
-
-    ``then``: what to look at, and what to do with it then.
-
-    Raises:
-        RefusedError: with each of these findings.
-    """
-    missing = [finding for finding in findings if finding.code not in acknowledged]
-    if not missing:
-        return
-    codes = sorted({finding.code for finding in missing})
-    notices = " ".join(f"{finding.message} ({finding.evidence!r})" for finding in missing)
-    message = f"{notices} Look at {then} it with acknowledge: {json.dumps(codes)}"
-    details = [Detail(finding.pointer, finding.message, finding.code) for finding in missing]
-    raise RefusedError(Code.FINDING_NOT_ACKNOWLEDGED, message, details, findings=missing)
 
 
 def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situation, unchecked: str = "") -> None:

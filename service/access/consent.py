@@ -3,11 +3,13 @@
 An approval that holds, the one who applies it, or the deployment's policy.
 """
 
+import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from intent.models import Finding
 from service.access.chain import AuditEntry
 from service.access.people import Acted, IntentAuthors, lacks_another
 from service.access.policy import Applied, Approval, beyond
@@ -15,12 +17,11 @@ from service.access.rights import CONTROLLER, RIGHTS, Caller, Right
 from service.access.wiring import Acts
 from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.plans import PlanDocument
-from service.documents.problems import Code
+from service.documents.problems import Code, Detail
 from service.documents.state import Page
 from service.errors import RefusedError
 from service.promises.book import Book
 from service.store import Store
-from service.usecases import refuse_unseen
 
 POLICY = "policy"
 HOUR_S = 3600
@@ -156,6 +157,24 @@ def _words(store: Store, intent_id: str, number: int | None = None) -> IntentAut
     promise = kept if kept and kept.state == "active" and number in {None, kept.version} else None
     version = store.intent(intent_id, promise.version if promise else number)
     return IntentAuthors(intent_id, version.said_by if version else None, promise.activated_by if promise else None)
+
+
+def refuse_unseen(findings: Sequence[Finding], acknowledged: Collection[str], then: str) -> None:
+    """Refuse what has findings that nobody has said to have seen.
+
+    ``then``: what to look at, and what to do with it then.
+
+    Raises:
+        RefusedError: with each of these findings.
+    """
+    missing = [finding for finding in findings if finding.code not in acknowledged]
+    if not missing:
+        return
+    codes = sorted({finding.code for finding in missing})
+    notices = " ".join(f"{finding.message} ({finding.evidence!r})" for finding in missing)
+    message = f"{notices} Look at {then} it with acknowledge: {json.dumps(codes)}"
+    details = [Detail(finding.pointer, finding.message, finding.code) for finding in missing]
+    raise RefusedError(Code.FINDING_NOT_ACKNOWLEDGED, message, details, findings=missing)
 
 
 def refuse_nobody(rule: Approval) -> None:

@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, TypeVar
@@ -20,10 +21,16 @@ from service.profiles import load_profiles
 from service.settings import llm_settings, read_settings
 
 if TYPE_CHECKING:
-    from service.composition import Composition
+    from service.access.wiring import AccessControl
+    from service.apart import Apart
+    from service.devices import Devices
+    from service.events import EventBus
+    from service.metrics import ServiceMetrics
     from service.promises.agenda import ActiveGoal
     from service.promises.handlers import PlanningContext
+    from service.promises.wiring import PromiseService
     from service.serving import Serving
+    from service.store import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -162,10 +169,32 @@ class Context:
         return nullcontext()
 
 
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The parts of a service that runs, put together once."""
+
+    deployment: Deployment
+    servings: "Mapping[str, Serving]"
+    """By the model's name."""
+    store: "Store"
+    events: "EventBus"
+    profiles: Mapping[str, Mapping[str, Profile]]
+    """Of each model's devices."""
+    llm: LlmSettings | None
+    access: "AccessControl"
+    promises: "PromiseService"
+    devices: "Devices"
+    apart: "Apart"
+    """Where people's plans and simulations are made; the controllers have another one."""
+    reading: "Apart"
+    """Where words are read, by the LLM if there is one."""
+    metrics: "ServiceMetrics"
+
+
 class ServiceContext(Context):
     """A service that runs. Its methods block: call them from another thread than the loop's."""
 
-    def __init__(self, parts: "Composition", loop: "asyncio.AbstractEventLoop", caller: Caller) -> None:
+    def __init__(self, parts: Composition, loop: "asyncio.AbstractEventLoop", caller: Caller) -> None:
         """``caller`` is on whose behalf it acts, and who stands in the audit."""
         from service.access.wiring import Acts  # here, as above
 

@@ -17,10 +17,9 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from service import documents as docs
 from service.access.rights import CALLER, Caller, Right
-from service.api.context import Context
+from service.api.context import Composition, Context
 from service.api.operation import OPERATIONS, Operation
 from service.bodies import needs
-from service.composition import Composition
 from service.errors import RefusedError
 from service.metrics import merged
 from service.repeatable import SECRET, RepeatableRoute

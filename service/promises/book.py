@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from sqlalchemy import delete, func, select
 
 from service import documents as docs
-from service.promises.attainment import Tally
 from service.store import Store
 from service.tables import AttainmentRow, ControlRow, LoadRow, OutcomeRow, PromiseRow
 
@@ -27,6 +27,18 @@ class Control:
     """Who wants what runs to be kept."""
     pinned_until_s: float | None = None
     """Unix seconds; None: without end."""
+
+
+class Counted(Protocol):
+    """How many of how many met a goal."""
+
+    @property
+    def met(self) -> int:
+        """Those that did."""
+
+    @property
+    def total(self) -> int:
+        """All."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +123,7 @@ class Book:
         with self._store.transaction() as session:
             return [docs.PastLoadDocument.model_validate(row.document) for row in session.scalars(wanted)]
 
-    def count(self, tallies: Mapping[GoalKey, Tally], at_s: float) -> None:
+    def count(self, tallies: Mapping[GoalKey, Counted], at_s: float) -> None:
         """Add to what was counted in the hour of a moment."""
         hour_s = at_s // HOUR_S * HOUR_S
         with self._store.transaction() as session:

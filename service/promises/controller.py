@@ -13,6 +13,7 @@ from intent.models import LATENCIES, Objective, Window
 from runtime.models import Topology
 from selector.explain import goal_words
 from selector.models import Plan, Workload
+from service.access.policy import Rules
 from service.models import is_about
 from service.promises import limits
 from service.promises.agenda import ActiveGoal, Segment, cut
@@ -29,7 +30,7 @@ from service.promises.attainment import (
     tally,
 )
 from service.promises.course import PlannedSegment, tokens_s
-from service.promises.decide import ControlState, Decision, PastSwitch, Rules, decide
+from service.promises.decide import ControlState, Decision, PastSwitch, decide
 from service.promises.planner import Planner, Rescue, felt, off_by, predicted_of, tightened
 from service.promises.verdict import GoalComparison, Judgement, Probation, judge
 from service.promises.watch import LoopInput, by_chance, completed, mean, statistic

@@ -10,9 +10,10 @@ from runtime.capabilities import Batching, Capabilities
 from runtime.models import Topology
 from selector.explain import topology_words
 from selector.models import Infeasible, Plan, SwitchPrediction, Workload
+from service.access.policy import Rules
 from service.documents.plans import leads_to
 from service.promises.agenda import DAY, MINUTE, Segment
-from service.promises.decide import Ahead, Rules
+from service.promises.decide import Ahead
 
 
 @dataclass(frozen=True, slots=True)

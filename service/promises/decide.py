@@ -9,47 +9,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal
 
+from service.access.policy import Rules
 from service.documents.promises import Cause, Verdict
 
 LEARNED_S = 4 * 3600.0
 """For which a target that was rolled back from is not tried again, at most; when its segment ends it may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How patient the controller is. In seconds."""
-
-    tick_s: float = 5
-    """Between two looks."""
-    dwell_s: float = 300
-    """Between two switches that undo each other, and between two rescues."""
-    stay_s: float = 1800
-    """That the agenda stays where a switch leads, as far as no goal is missed by that."""
-    least_gain: float = 0.05
-    """Share of what staying costs that a round trip has to save, its own cost counted."""
-    calm_s: float = 300
-    """That nothing is missed and the load is as declared before what a rescue did is taken back, or anything is saved."""
-    patience_s: float = 15
-    """That a goal is missed before it is acted on."""
-    lookback_s: float = 60
-    """Over which load and latencies are measured."""
-    probation_s: float = 120
-    """At most until a switch has its verdict."""
-    probation_requests: int = 50
-    """That are enough for a verdict."""
-    margin: float = 1.5
-    """Of the time that a switch is predicted to take, before a window begins."""
-    retry_s: float = 30
-    """After a switch that was given up; twice as long after the second, and so on."""
-    data_s: float = 20
-    """That the newest measurement may be old."""
-    tolerance: float = 0.1
-    """Share by which a load may exceed what was planned for."""
-
-    @property
-    def span_s(self) -> float:
-        """Of what is looked at as what goes on just now: a patience, and a tick at least."""
-        return max(self.patience_s, self.tick_s)
 
 
 @dataclass(frozen=True, slots=True)

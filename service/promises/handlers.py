@@ -111,7 +111,7 @@ def activate(
     beside = [goal for promise in others.values() for goal in admission.of_document(promise)]
     moments = intents.first_said(store, version.id, intent.goals)
     promised = seen_with(version.id, intent, moments, beside, here)
-    usecases.refuse_unseen(usecases.to_acknowledge(intent), request.acknowledge, f"{version.id}, then activate")
+    consents.refuse_unseen(usecases.to_acknowledge(intent), request.acknowledge, f"{version.id}, then activate")
     admission.refuse_contradiction(version.id, intent, others, deployment, now)
     against = list[str]()
     for model in deployment.models:

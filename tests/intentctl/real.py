@@ -13,7 +13,8 @@ import yaml
 
 from intent.models import LlmSettings
 from selector.profiles import fit_cpu
-from service.composition import Composition, compose
+from service.api.context import Composition
+from service.composition import compose
 from service.settings import Settings
 from tests.service.scripted import SAMPLES, Inline, ScriptedService
 

@@ -33,12 +33,14 @@ from service import database
 from service.access.rights import Role
 from service.access.wiring import open_access
 from service.apart import Apart
+from service.api.context import Composition
 from service.app import control_api
-from service.composition import Composition, serve
+from service.composition import serve
 from service.deployment import Deployment, load
 from service.devices import Devices
 from service.errors import DeploymentError, ServiceError
 from service.events import EventBus
+from service.metrics import ServiceMetrics
 from service.promises.active import Active
 from service.promises.control_loop import ControlLoop, LoopContext
 from service.promises.planner import Planner
@@ -401,7 +403,18 @@ class ScriptedService:
             patch.setattr("service.promises.wiring.ControlLoop", TickedLoop)
             promises = await stack.enter_async_context(keeping)
         self.parts = Composition(
-            deployment, servings, store, events, profiles, llm, access, promises, kept.devices, apart, reading
+            deployment,
+            servings,
+            store,
+            events,
+            profiles,
+            llm,
+            access,
+            promises,
+            kept.devices,
+            apart,
+            reading,
+            ServiceMetrics(),
         )
         return self.parts
 

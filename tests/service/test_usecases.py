@@ -16,6 +16,7 @@ from intent.models import (
 from runtime.models import Topology
 from selector.profiles import fit_cpu
 from service import usecases
+from service.access.consent import refuse_unseen
 from service.documents.plans import When
 from service.documents.problems import Code
 from service.errors import RefusedError
@@ -147,7 +148,7 @@ def test_each_finding_that_nobody_has_seen_is_named(acknowledged, missing):
     plan = document(to_acknowledge=(finding("b", "do it"), finding("a", "now")))
 
     with pytest.raises(RefusedError, match="apply it with acknowledge") as refused:
-        usecases.refuse_unseen(plan.to_acknowledge, acknowledged, "the plan, then apply")
+        refuse_unseen(plan.to_acknowledge, acknowledged, "the plan, then apply")
     assert refused.value.code is Code.FINDING_NOT_ACKNOWLEDGED
     assert json.dumps(missing) in str(refused.value)
     assert sorted(detail.code for detail in refused.value.errors) == missing
@@ -155,8 +156,8 @@ def test_each_finding_that_nobody_has_seen_is_named(acknowledged, missing):
 
 
 def test_a_plan_whose_findings_were_all_seen_is_not_refused():
-    usecases.refuse_unseen((finding("a", "now"),), ["a", "b"], "")
-    usecases.refuse_unseen((), [], "")
+    refuse_unseen((finding("a", "now"),), ["a", "b"], "")
+    refuse_unseen((), [], "")
 
 
 def test_only_orders_have_to_be_acknowledged(deployment):

@@ -6,7 +6,7 @@ import pytest
 
 from selector.models import SwitchPrediction
 from service.access.approvals import Approvals
-from service.access.consent import PlanFacts, consent
+from service.access.consent import PlanFacts, consent, refuse_unseen
 from service.access.people import Acted, IntentAuthors
 from service.access.policy import Applied, Approval, Within, beyond
 from service.access.rights import Caller, Role
@@ -16,7 +16,6 @@ from service.documents.problems import Code, Problem
 from service.documents.state import Page
 from service.errors import RefusedError
 from service.store import Store
-from service.usecases import refuse_unseen
 from tests.rows import rows
 from tests.service.asking import end_of, new_plan, problem
 from tests.service.scripted import DEPLOYMENT, ScriptedService

@@ -14,12 +14,13 @@ from intent.windows import holds
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.models import Prediction, Workload
+from service.access.policy import Rules
 from service.documents.promises import Cause
 from service.promises.agenda import ActiveGoal, Segment, cut
 from service.promises.attainment import RequestSample
 from service.promises.controller import PromiseController
 from service.promises.course import PlannedSegment
-from service.promises.decide import LEARNED_S, PastSwitch, Rules
+from service.promises.decide import LEARNED_S, PastSwitch
 from service.promises.watch import LoopInput, Observation, rounded
 from tests.service.promises.world import MONDAY, SIZES, TTFT, Capacities, load, topology
 

@@ -11,10 +11,11 @@ import pytest
 
 from intent.models import FromNowWindow, ReconfigRule, RecurringWindow
 from selector.models import Workload
+from service.access.policy import Rules
 from service.promises.agenda import ActiveGoal
 from service.promises.attainment import RequestSample
 from service.promises.course import PlannedSegment
-from service.promises.decide import PastSwitch, Rules
+from service.promises.decide import PastSwitch
 from tests.rows import rows
 from tests.service.promises.world import (
     DECLARED,

@@ -4,7 +4,8 @@ import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from service.promises.decide import Ahead, ControlState, Decision, PastSwitch, Rules, decide
+from service.access.policy import Rules
+from service.promises.decide import Ahead, ControlState, Decision, PastSwitch, decide
 from tests.rows import rows
 
 RULES = Rules()

@@ -16,7 +16,8 @@ from runtime.notation import parse_topology
 from runtime.stream import Delta, GenerationParams
 from runtime.torch_engine.engine import TorchEngine
 from selector.profiles import fit_cpu
-from service.composition import Composition, compose
+from service.api.context import Composition
+from service.composition import compose
 from service.deployment import load
 from service.errors import StoreError
 from service.settings import Settings

@@ -7,10 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.access.policy import Rules
 from service.documents.promises import OutcomeDocument, OverrideDocument
 from service.errors import StoreError
 from service.promises.book import Book
-from service.promises.decide import ControlState, Decision, Rules, decide
+from service.promises.decide import ControlState, Decision, decide
 from service.promises.people import People, Term
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, elsewhen, served

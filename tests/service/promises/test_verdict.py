@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from service.access.policy import Rules
 from service.promises.attainment import Tally
-from service.promises.decide import Rules
 from service.promises.verdict import GoalComparison, judge
 from tests.rows import rows
 

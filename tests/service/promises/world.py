@@ -9,11 +9,12 @@ from intent.models import Goal, Objective, RecurringWindow, Window
 from runtime.capabilities import Capabilities
 from runtime.models import LayerRange, Precision, Stage, Topology
 from selector.models import Infeasible, Plan, Prediction, SwitchPrediction, Workload
+from service.access.policy import Rules
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import RequestSample, saves
 from service.promises.controller import LoopOutput, PromiseController
 from service.promises.course import PlannedSegment
-from service.promises.decide import PastSwitch, Rules
+from service.promises.decide import PastSwitch
 from service.promises.watch import LoopInput, Observation, rounded
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
