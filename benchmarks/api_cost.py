@@ -23,7 +23,7 @@ import orjson
 from benchmarks.provenance import provenance, stolen_now_s
 from runtime.engine import Finish
 from runtime.stream import Delta
-from service.openai_chunks import Choice, CompletionWriter
+from service.openai.chunks import Choice, CompletionWriter
 
 HERE = Path(__file__).parents[1]
 PROMPT = "the quick brown fox jumps over a lazy dog: "

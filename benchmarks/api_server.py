@@ -16,7 +16,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers
 
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
-from service.openai_api import Endpoint, openai_app
+from service.openai.api import Endpoint, openai_app
 from tests.runtime.scripted import ScriptedEngine, topology
 
 TEMPLATE = """\
@@ -59,7 +59,7 @@ def _admitted(app: Any) -> Any:
     """The app with a caller for every request, where the commit asks for one."""
     try:
         from service.access.gate import OpenGate
-        from service.access.rights import CALLER
+        from service.documents.access import CALLER
     except ImportError:
         return app
 

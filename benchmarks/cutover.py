@@ -24,8 +24,8 @@ from intentctl.arguments import EngineName
 from intentctl.plots import check_name
 from intentctl.status import CommandError
 from runtime.errors import RuntimeFault
-from service.deployment import load
-from service.errors import DeploymentError
+from service.deployment.file import load
+from service.documents.errors import DeploymentError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

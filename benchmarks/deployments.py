@@ -18,8 +18,8 @@ from runtime.vllm_engine.models import VllmSettings
 from selector.models import ALIKE, Candidate, SearchInput, Spread, Workload, shape
 from selector.prediction import candidate
 from selector.space import blocker
-from service.deployment import Deployment, load
-from service.models import ServedModel
+from service.deployment.file import Deployment, load
+from service.deployment.models import ServedModel
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "a100-l40s.yaml"
 MODELS = ("llama-3.1-8b", "qwen3-32b", "llama-3-70b", "mixtral-8x7b")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from runtime.process.launcher import Launchers
     from runtime.torch_engine.engine import TorchEngine
     from runtime.vllm_engine.models import VllmSettings
-    from service.deployment import Deployment
+    from service.deployment.file import Deployment
 
 OwnPath = Literal["patch", "follow", "stop-and-copy", "gather-scatter"]
 
@@ -80,7 +80,7 @@ class Subject:
     @classmethod
     def example(cls, engine: EngineName) -> "Subject":
         """The counting checkpoint with one engine or the other."""
-        from service.deployment import load
+        from service.deployment.file import load
 
         return cls.of(load(EXAMPLES[engine]))
 

@@ -27,11 +27,11 @@ from benchmarks.words.utterances import DEPLOYMENT, NOW, CorpusError, Utterance,
 from intent.document import goal_document
 from intent.models import Catalogue, Intent
 from intent.translate import translate
-from service import deployment as deployments
-from service import usecases
-from service.deployment import Deployment
-from service.errors import ServiceError, StartError
-from service.settings import llm_settings, read_settings
+from service.deployment import file as deployments
+from service.deployment.file import Deployment
+from service.deployment.settings import llm_settings, read_settings
+from service.documents.errors import ServiceError, StartError
+from service.planning import usecases
 
 ROUNDS = 3
 """Passes over the set that are timed, after one that is not. An LLM is asked once."""

@@ -22,12 +22,12 @@ from intent.models import Goal, Objective
 from runtime.engine import Finish
 from runtime.stream import Observers, Usage
 from selector import profiles
-from service.deployment import Deployment, load
-from service.engines import capabilities
-from service.metrics import Metrics
+from service.deployment.engines import capabilities
+from service.deployment.file import Deployment, load
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.planner import Planner
 from service.promises.watch import Watch
+from service.serving.metrics import Metrics
 from tests.service.promises.world import DECLARED, MONDAY, TTFT, UTIL, World, always
 
 Document = dict[str, Any]

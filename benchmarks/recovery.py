@@ -36,10 +36,9 @@ from runtime.stream import Delta, GenerationParams
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
-from service.api.context import Composition
-from service.composition import compose
-from service.deployment import load
-from service.settings import Settings
+from service.control.composition import Composition, compose
+from service.deployment.file import load
+from service.deployment.settings import Settings
 
 Document = dict[str, Any]
 CHECKPOINT = ROOT / "examples" / "counting"

@@ -24,7 +24,7 @@ audit = typer.Typer(
 
 
 RoleName = StrEnum("RoleName", "viewer operator approver admin tenant gateway metrics")
-"""What a key may be for; as ``service.access.rights`` has it, which nothing waits for here."""
+"""What a key may be for; as ``service.documents.access`` has it, which nothing waits for here."""
 
 
 @keys.command("create")

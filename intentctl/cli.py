@@ -454,7 +454,7 @@ def main() -> None:
         print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
         sys.exit(error.exit)
     except Exception as error:
-        from service.errors import ServiceError  # here, for --help need not wait for it
+        from service.documents.errors import ServiceError  # here, for --help need not wait for it
 
         if not isinstance(error, ServiceError):
             raise

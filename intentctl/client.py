@@ -16,7 +16,7 @@ from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 from intentctl.status import failure
 from service import documents as docs
 from service.api.operation import OPERATIONS
-from service.errors import ServiceError
+from service.documents.errors import ServiceError
 
 if TYPE_CHECKING:
     from service.api.context import Context

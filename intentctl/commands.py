@@ -25,7 +25,7 @@ from intentctl.status import failure
 from service import api
 from service import documents as docs
 from service.api.operation import Api
-from service.errors import ServiceError
+from service.documents.errors import ServiceError
 
 _KEPT = re.compile(r"intent-[0-9a-f]{12}")
 
@@ -357,8 +357,8 @@ def get(service: Api, name: str | None, form: OutputFormat) -> None:
 
 def serve(deployment: Path | None, **overrides: object) -> None:
     """Run the service in this process until it is told to stop."""
+    from service.deployment.settings import read_settings
     from service.server import run
-    from service.settings import read_settings
 
     settings = read_settings(**overrides)
 

@@ -43,8 +43,8 @@ def key_for(url: str, key_file: Path | None) -> str | None:
 
 def _kept(url: str) -> str | None:
     """The key that the environment or the data folder has for an address."""
-    from service.lock import holder
-    from service.settings import read_settings
+    from service.deployment.settings import read_settings
+    from service.store.lock import holder
 
     settings = read_settings()
     if settings.key is not None:

@@ -27,9 +27,9 @@ from intentctl.status import failure
 from intentctl.streams import BackgroundLoad, Recording, inference_at
 from service import api
 from service import documents as docs
+from service.documents.errors import ServiceError
 from service.documents.plans import PlanRequest
 from service.documents.promises import ControlRequest, OutcomeDocument, ReportQuery
-from service.errors import ServiceError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -18,7 +18,7 @@ from intentctl.commands import service
 from intentctl.credentials import ServerAddress
 from intentctl.status import failure
 from runtime.engine import EngineState
-from service.errors import ServiceError
+from service.documents.errors import ServiceError
 
 PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
 VLLM_TIMEOUT_S = 120
@@ -60,8 +60,8 @@ def run_hosts(form: OutputFormat, file: Path) -> None:
     import asyncio
 
     from runtime.errors import EngineStartError
-    from service.deployment import load
-    from service.hosts import endings, expected, own_ends
+    from service.deployment.file import load
+    from service.serving.hosts import endings, expected, own_ends
 
     deployment = load(file)
     if not deployment.agents:
@@ -162,7 +162,7 @@ def vllm_lacks() -> str:
 
 
 def _data_dir() -> Check:
-    from service.settings import read_settings
+    from service.deployment.settings import read_settings
 
     try:
         folder = read_settings().folder

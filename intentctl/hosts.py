@@ -22,7 +22,7 @@ def init(deployment: Deployment = None, output: Output = OutputFormat.TABLE) -> 
     """Make certificates for the service and each host's agent; what is there and lasts is kept."""
     from intentctl import render
     from runtime.errors import EngineStartError
-    from service.deployment import load
+    from service.deployment.file import load
 
     if deployment is None:
         raise typer.BadParameter("name the deployment file with --deployment")
@@ -53,8 +53,8 @@ def agent(
     """Be the agent of this host: start drivers here for the service that shows the right certificate."""
     from runtime.errors import EngineStartError
     from runtime.hosts.agent import run
-    from service.logs import configure
-    from service.settings import read_settings
+    from service.deployment.settings import read_settings
+    from service.http.logs import configure
 
     settings = read_settings()
     configure(settings.log_level, settings.log_format)

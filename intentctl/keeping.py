@@ -11,7 +11,7 @@ from intentctl.promises import agenda_rows, promise_rows
 from service import api
 from service import documents as docs
 from service.api.operation import Api
-from service.errors import ServiceError
+from service.documents.errors import ServiceError
 
 
 @dataclass(slots=True)

@@ -22,6 +22,6 @@ def from_file(deployment: Path) -> "Api":
         DeploymentError: the file cannot be used.
     """
     from service.api.context import Offline
-    from service.deployment import load
+    from service.deployment.file import load
 
     return Offline(load(deployment))

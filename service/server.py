@@ -16,16 +16,15 @@ import uvicorn
 
 from runtime.errors import RuntimeFault
 from service.access.gate import THIS_MACHINE
-from service.api.context import Composition
+from service.access.refusals import App
 from service.app import create_app
-from service.composition import compose
-from service.connection import MAX_HEAD_BYTES, Connection
-from service.deployment import Deployment, load
-from service.errors import StartError
-from service.intake import Intake
-from service.logs import configure
-from service.refusals import App
-from service.settings import Settings
+from service.control.composition import Composition, compose
+from service.deployment.file import Deployment, load
+from service.deployment.settings import Settings
+from service.documents.errors import StartError
+from service.http.connection import MAX_HEAD_BYTES, Connection
+from service.http.intake import Intake
+from service.http.logs import configure
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application

@@ -26,7 +26,7 @@ def paths(*lists: str) -> tuple[str, ...]:
     return folders + tuple(f"{name.replace('.', '/')}.py" for name in files)
 
 
-STARTS = modules("service: deployment hosts logs server settings")
+STARTS = modules("service: deployment serving.hosts http.logs server")
 """What the command line starts: a service, or an agent, with its log."""
 
 MAY_IMPORT = {
@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "service": ("prompts", "intent", "validator", "selector", "runtime"),
     "intentctl": (
         *("prompts", "intent", "validator", "selector", "runtime"),
-        *modules("service: api documents errors lock access.rights"),
+        *modules("service: api documents store.lock"),
         *STARTS,
     ),
 }
@@ -51,14 +51,14 @@ CONFINED = {
     "triton": paths("runtime: kv.kernels"),
     "cuda": paths("runtime: kv.memory"),
     "vllm": paths("runtime/vllm_engine/"),
-    "fastapi": paths("service: app bodies api.http repeatable openai_api"),
-    "starlette": paths("service: app bodies api.http openai_api", "intentctl/console/"),
+    "fastapi": paths("service: app http.bodies http.repeatable openai.api"),
+    "starlette": paths("service: app http.bodies openai.api", "intentctl/console/"),
     "sqlalchemy": paths(
-        "service: store tables database idempotency_store promises.book",
+        "service/store/",
+        "service: http.idempotency_store",
         "service.access: audit key_store approvals",
-        "service/migrations/",
     ),
-    "alembic": paths("service: database", "service/migrations/"),
+    "alembic": paths("service: store.database", "service/store/migrations/"),
     "langchain_openai": paths("intent/llm/"),
     "langchain_core": paths("intent/llm/"),
     "typer": paths("intentctl/"),
@@ -76,8 +76,8 @@ PURE = paths(
     "validator/",
     "selector/",
     "intentctl: arguments explain console.charts console.cluster console.slash console.words",
-    "service: openai_calls openai_declaration openai_forms openai_messages openai_requests openai_tools",
-    "service: cancelling idempotency undo",
+    "service.openai: calls declaration forms messages requests tools",
+    "service: http.idempotency planning.undo",
     "service.promises: agenda attainment decide controller limits planner verdict",
     "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
     "runtime: kv.blocks kv.carrier.layout kv.pages kv.prefixes sync.stream sync.patch",
@@ -339,7 +339,7 @@ def test_heavy_libraries_stay_in_their_rooms():
 
 
 def test_the_environment_is_read_in_one_place():
-    elsewhere = [source for source in sources(*PACKAGES) if source.path != "service/settings.py"]
+    elsewhere = [source for source in sources(*PACKAGES) if source.path != "service/deployment/settings.py"]
     assert [line for source in elsewhere for line in environment_reads(source)] == []
 
 
@@ -405,9 +405,9 @@ def test_a_circle_is_seen_wherever_it_closes():
         (untyped, "service/app.py", "from intent.tables import table"),
         (untyped, "service/app.py", "from intent import tables\ntables.table('intent', 'x')"),
         (strays, "runtime/router.py", "import torch.nn"),
-        (strays, "service/usecases.py", "from fastapi import FastAPI"),
+        (strays, "service/planning/usecases.py", "from fastapi import FastAPI"),
         (environment_reads, "runtime/router.py", "import os\nos.environ['X']"),
-        (unsafe_starts, "service/apart.py", "command = [sys.executable, '-m', 'service.apart']"),
+        (unsafe_starts, "service/serving/apart.py", "command = [sys.executable, '-m', 'service.serving.apart']"),
         (reaches_past_host, "runtime/torch_engine/driver/switch.py", "self._host.scheduler.max_running = 0"),
         (reaches_past_host, "runtime/torch_engine/driver/switch.py", "self._driver.fence()"),
         (reaches_past_host, "x.py", "from runtime.torch_engine.driver.loop import Driver"),
@@ -425,7 +425,7 @@ def test_a_rule_sees_what_breaks_it(rule, path, text):
         (foreign_imports, "intentctl/demo.py", "from service.api.operation import Api"),
         (strays, "runtime/torch_engine/worker/shard.py", "import torch"),
         (environment_reads, "runtime/router.py", "import os\nos.environ['X'] = 'y'"),
-        (unsafe_starts, "service/apart.py", "command = [sys.executable, '-P', '-m', 'service.apart']"),
+        (unsafe_starts, "service/serving/apart.py", "command = [sys.executable, '-P', '-m', 'service.serving.apart']"),
         (overloaded, "runtime/router.py", "class A:\n    def f(self, a, b, c, d, e, f): ..."),
         (overloaded, "runtime/kv/kernels.py", "@triton.jit\ndef f(a, b, c, d, e, f, g): ..."),
     ],

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from intentctl.cli import app
-from service.settings import Settings
+from service.deployment.settings import Settings
 from tests.rows import rows
 from tests.service.dashboard import DASHBOARD, METRIC, exposed, panels, targets
 

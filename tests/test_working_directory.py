@@ -15,7 +15,7 @@ from runtime.process.launcher import LocalLauncher, Program
 from runtime.process.messages import Greeting
 from runtime.torch_engine import messages as torch_messages
 from runtime.vllm_engine import messages as vllm_messages
-from service.apart import Apart
+from service.serving.apart import Apart
 
 pytestmark = pytest.mark.slow
 

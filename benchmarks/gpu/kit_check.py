@@ -34,7 +34,7 @@ MODULES = (
     "benchmarks.gpu.parts.vllm_cost",
     "benchmarks.gpu.parts.vllm_gates",
     "benchmarks.gpu.parts.vllm_switch",
-    "service.deployment",
+    "service.deployment.file",
 )
 OPERATORS = ("rms_norm", "silu_and_mul", "rotary_embedding", "cutlass_scaled_mm")
 H100 = Machine("cuda", "H100", 80 << 30, 80 << 30, 64 << 30, 1e12)

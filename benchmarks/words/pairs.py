@@ -16,8 +16,8 @@ from benchmarks.words.utterances import NOW, Utterance
 from intent.models import Catalogue, Goal, Intent, Outcome
 from intent.tables import table
 from intent.translate import translate
-from service import usecases
-from service.deployment import Deployment
+from service.deployment.file import Deployment
+from service.planning import usecases
 
 Facts = Counter[object]
 Relation = Callable[[Facts, Facts], bool]

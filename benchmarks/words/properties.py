@@ -20,8 +20,8 @@ from intent.models import Catalogue, Goal, Intent, Outcome, TranslatorInfo
 from intent.readback import in_words
 from intent.rules.phrasing import tokenize
 from intent.translate import translate
-from service import usecases
-from service.deployment import Deployment
+from service.deployment.file import Deployment
+from service.planning import usecases
 
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 EXAMPLES = 20

@@ -20,7 +20,7 @@ from intent.llm.goals import read_answer
 from intent.llm.quotes import filled, parse_answer, wire_schema
 from intent.models import Catalogue, Goal, Objective, Priority, Relative, TenantException
 from intent.rules.draft import Draft
-from service.deployment import Deployment
+from service.deployment.file import Deployment
 
 Answer = dict[str, Any]
 Change = Callable[[Answer, random.Random, "Sequence[Reply]"], bool]

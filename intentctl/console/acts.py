@@ -15,11 +15,11 @@ from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see,
 from intentctl.keeping import NOT_NOW
 from service import api
 from service import documents as docs
+from service.documents.errors import ServiceError
 from service.documents.operations import ApproveRequest, CancelRequest, RejectRequest
 from service.documents.plans import PlanRequest, VersionDocument, VersionedFollowUp
 from service.documents.problems import Code
 from service.documents.promises import ActivateRequest, ControlRequest
-from service.errors import ServiceError
 
 PLAN = "/plan"
 """The end of a path at which the same form is sent once more: planning says on the conversation's page why it cannot."""

@@ -12,9 +12,9 @@ from intentctl.console.upstream import Upstream
 from intentctl.render import prediction, seconds
 from service import api
 from service import documents as docs
+from service.documents.errors import ServiceError
 from service.documents.plans import FollowUp, FrontierDocument, FrontiersDocument, PlanDocument, PlanRequest
 from service.documents.problems import Code
-from service.errors import ServiceError
 
 TIMES = {
     "double": 2.0,

@@ -26,8 +26,8 @@ from intentctl.console.sessions import Sessions
 from intentctl.console.upstream import ADDRESS
 from intentctl.console.visit import COOKIE, cookie, form_of, is_part, reader_of, refuse_foreign, see
 from service import api
+from service.documents.errors import ServiceError
 from service.documents.problems import Code, Problem
-from service.errors import ServiceError
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from intentctl.console.upstream import Upstream
 from intentctl.console.view import zone_of
 from service import api
 from service import documents as docs
-from service.errors import ServiceError
+from service.documents.errors import ServiceError
 
 FRESH_S = 2.0
 """For which an answer is good for others who ask the same."""

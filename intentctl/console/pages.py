@@ -15,7 +15,7 @@ from intentctl.console.visit import Visit, visit
 from intentctl.keeping import NOT_NOW
 from service import api
 from service import documents as docs
-from service.access.rights import RIGHTS, Right
+from service.documents.access import RIGHTS, Right
 
 Kind = Literal["intents", "approvals", "switches", "verdicts"]
 KINDS: tuple[Kind, ...] = ("intents", "approvals", "switches", "verdicts")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from intentctl.client import Client
+from service.documents.errors import ServiceError
 from service.documents.operations import OperationDocument
 from service.documents.problems import Code
 from service.documents.state import Event, Kind
-from service.errors import ServiceError
 
 T = TypeVar("T")
 Name = tuple[str | float | int, ...]

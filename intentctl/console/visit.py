@@ -17,8 +17,8 @@ from intentctl.console.view import Viewer
 from intentctl.console.words import language_of
 from service import api
 from service.documents.access import MeDocument
+from service.documents.errors import ServiceError
 from service.documents.problems import Code, Problem
-from service.errors import ServiceError
 
 COOKIE = "intentctl_console"
 MOST_BYTES = 100_000

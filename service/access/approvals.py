@@ -7,8 +7,8 @@ from sqlalchemy import delete, select
 
 from service.documents.operations import ApprovalDocument
 from service.documents.state import Listed, Page
-from service.store import Store, paged
-from service.tables import ApprovalRow
+from service.store.store import Store, paged
+from service.store.tables import ApprovalRow
 
 
 class Approvals:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from sqlalchemy import func, select, update
 
 from service.access.chain import FIELDS, AuditEntry, Flaw, Head, flaws
-from service.access.rights import Caller
+from service.documents.access import Caller
 from service.documents.forms import Json
-from service.store import Store
-from service.tables import AuditHeadRow, AuditRow
+from service.store.store import Store
+from service.store.tables import AuditHeadRow, AuditRow
 
 AT_A_TIME = 1000
 """Entries that are read at once to verify the chain."""

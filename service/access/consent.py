@@ -12,16 +12,16 @@ from typing import cast
 from intent.models import Finding
 from service.access.chain import AuditEntry
 from service.access.people import Acted, IntentAuthors, lacks_another
-from service.access.policy import Applied, Approval, beyond
-from service.access.rights import CONTROLLER, RIGHTS, Caller, Right
 from service.access.wiring import Acts
+from service.deployment.policy import Applied, Approval, beyond
+from service.documents.access import CONTROLLER, RIGHTS, Caller, Right
+from service.documents.errors import RefusedError
 from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.plans import PlanDocument
 from service.documents.problems import Code, Detail
 from service.documents.state import Page
-from service.errors import RefusedError
-from service.promises.book import Book
-from service.store import Store
+from service.store.book import Book
+from service.store.store import Store
 
 POLICY = "policy"
 HOUR_S = 3600

@@ -11,9 +11,9 @@ from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 
 from service.access.keys import Key, Keyring, Wrong
-from service.access.policy import Auth
-from service.access.rights import Caller, Role
-from service.refusals import INFERENCE, Headers, Message, Refusal
+from service.access.refusals import INFERENCE, Headers, Message, Refusal
+from service.deployment.policy import Auth
+from service.documents.access import Caller, Role
 
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})
 """What anybody may ask."""

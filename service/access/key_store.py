@@ -12,10 +12,10 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from service.access.keys import Key, Keyring, digest_of, new_secret
-from service.access.rights import Role
-from service.errors import StoreError
-from service.store import Store
-from service.tables import KeyRow
+from service.documents.access import Role
+from service.documents.errors import StoreError
+from service.store.store import Store
+from service.store.tables import KeyRow
 
 ADMIN_KEY_FILE = "admin.key"
 MACHINE = "this machine"

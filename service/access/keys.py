@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from service.access.rights import RIGHTS, Right, Role
+from service.documents.access import RIGHTS, Right, Role
 
 PREFIX_CHARACTERS = 8
 _KEY = re.compile(r"ictl_(?P<prefix>[a-z0-9]{8})_(?P<secret>[A-Za-z0-9_-]{43})")

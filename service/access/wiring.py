@@ -13,18 +13,18 @@ from pydantic import JsonValue
 from intent.models import Intent
 from runtime.process.supervised import begin
 from service.access.keys import Wrong
-from service.access.rights import Caller, Role
+from service.documents.access import Caller, Role
+from service.documents.errors import StoreError
 from service.documents.forms import Json
-from service.errors import StoreError
 
 if TYPE_CHECKING:  # planning from a file alone waits for none of them
     from service.access.approvals import Approvals
     from service.access.audit import Audit
     from service.access.gate import Gate
     from service.access.key_store import KeyStore
-    from service.deployment import Deployment
+    from service.deployment.file import Deployment
     from service.documents.plans import PlanDocument
-    from service.store import Store
+    from service.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from service import documents as docs
-from service.access.rights import Right
 from service.api.operation import READING, get
+from service.documents.access import Right
 from service.documents.problems import Code
 
 if TYPE_CHECKING:

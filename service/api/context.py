@@ -4,7 +4,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, TypeVar
@@ -12,25 +11,20 @@ from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, TypeVar
 from intent.models import Intent, LlmSettings
 from selector.models import Profile
 from service import documents as docs
-from service import engines, targets, usecases
-from service.access.rights import Caller
-from service.deployment import Deployment
-from service.errors import RefusedError
-from service.models import ServedModel
-from service.profiles import load_profiles
-from service.settings import llm_settings, read_settings
+from service.deployment import engines
+from service.deployment.file import Deployment
+from service.deployment.models import ServedModel
+from service.deployment.profiles import load_profiles
+from service.deployment.settings import llm_settings, read_settings
+from service.documents.access import Caller
+from service.documents.errors import RefusedError
+from service.planning import targets, usecases
 
 if TYPE_CHECKING:
-    from service.access.wiring import AccessControl
-    from service.apart import Apart
-    from service.devices import Devices
-    from service.events import EventBus
-    from service.metrics import ServiceMetrics
+    from service.control.composition import Composition
     from service.promises.agenda import ActiveGoal
     from service.promises.handlers import PlanningContext
-    from service.promises.wiring import PromiseService
-    from service.serving import Serving
-    from service.store import Store
+    from service.serving.serving import Serving
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -169,32 +163,10 @@ class Context:
         return nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """The parts of a service that runs, put together once."""
-
-    deployment: Deployment
-    servings: "Mapping[str, Serving]"
-    """By the model's name."""
-    store: "Store"
-    events: "EventBus"
-    profiles: Mapping[str, Mapping[str, Profile]]
-    """Of each model's devices."""
-    llm: LlmSettings | None
-    access: "AccessControl"
-    promises: "PromiseService"
-    devices: "Devices"
-    apart: "Apart"
-    """Where people's plans and simulations are made; the controllers have another one."""
-    reading: "Apart"
-    """Where words are read, by the LLM if there is one."""
-    metrics: "ServiceMetrics"
-
-
 class ServiceContext(Context):
     """A service that runs. Its methods block: call them from another thread than the loop's."""
 
-    def __init__(self, parts: Composition, loop: "asyncio.AbstractEventLoop", caller: Caller) -> None:
+    def __init__(self, parts: "Composition", loop: "asyncio.AbstractEventLoop", caller: Caller) -> None:
         """``caller`` is on whose behalf it acts, and who stands in the audit."""
         from service.access.wiring import Acts  # here, as above
 
@@ -262,13 +234,13 @@ class ServiceContext(Context):
 
     def settled(self, intent_id: str) -> docs.VersionDocument:
         """See ``Context``."""
-        from service import intents
+        from service.planning import intents
 
         return intents.settled(self.store, intent_id)
 
     def first_said(self, intent_id: str | None, intent: Intent) -> Sequence[datetime]:
         """See ``Context``."""
-        from service import intents
+        from service.planning import intents
 
         return intents.first_said(self.store, intent_id, intent.goals) if intent_id else ()
 

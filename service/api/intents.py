@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from service import documents as docs
-from service.access.rights import Right
 from service.api.operation import READING, SAYING, get, post
+from service.documents.access import Right
 from service.documents.problems import Code
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def translate(here: "Context", body: docs.TranslateRequest) -> docs.IntentForm:
 @post("/v1/intents:amend", Right.SAY, *SAYING, Code.OUT_OF_SCOPE, Code.NO_CHANGE, threads="asking")
 def amend(here: "Context", body: docs.AmendRequest) -> docs.AmendmentDocument:
     """What a follow-up makes of an intent document. Keeps nothing, changes nothing."""
-    from service import intents as kept
+    from service.planning import intents as kept
 
     now = here.clock(body.now)
     previous = here.checked(body.intent, now)
@@ -37,8 +37,8 @@ def amend(here: "Context", body: docs.AmendRequest) -> docs.AmendmentDocument:
 @post("/v1/intents", Right.SAY, *SAYING, Code.OUT_OF_SCOPE, threads="asking", status=201, location=_place)
 def create_intent(here: "Context", body: docs.TranslateRequest) -> docs.VersionDocument:
     """Words to a checked intent that is kept, as its version 1; it may have a question to answer."""
-    from service import intents as kept
     from service.access.keys import redacted
+    from service.planning import intents as kept
 
     service = here.service
     intent = here.translated(body.text, body.now)
@@ -60,7 +60,7 @@ def intent(
     here: "Context", intent_id: str, version: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
 ) -> docs.VersionDocument:
     """An intent that is kept: its latest version, or another."""
-    from service import intents as kept
+    from service.planning import intents as kept
 
     return kept.version_of(here.service.store, intent_id, version)
 
@@ -79,7 +79,7 @@ def intent(
 )
 def amend_intent(here: "Context", intent_id: str, body: docs.VersionedFollowUp) -> docs.VersionDocument:
     """The next version of an intent that is kept: an answer to its question, or a change."""
-    from service import intents as kept
+    from service.planning import intents as kept
 
     service = here.service
     storage = kept.IntentStorage(

@@ -4,10 +4,10 @@ import time
 from typing import TYPE_CHECKING
 
 from service import documents as docs
-from service.access.rights import RIGHTS, Right, Role
 from service.api.operation import READING, get, post
+from service.documents.access import RIGHTS, Right, Role
+from service.documents.errors import RefusedError
 from service.documents.problems import Code
-from service.errors import RefusedError
 
 if TYPE_CHECKING:
     from service.api.context import Context
@@ -20,7 +20,7 @@ def me(here: "Context") -> docs.MeDocument:
     """Whose key this is and what it may do; the service's clock, time zone and version."""
     from importlib.metadata import version
 
-    from service.hosts import endings
+    from service.serving.hosts import endings
 
     caller = here.service.caller
     return docs.MeDocument(

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from service import documents as docs
-from service.access.rights import Right
 from service.api.operation import READING, WISHING, post
+from service.documents.access import Right
+from service.documents.errors import RefusedError
 from service.documents.problems import Code, Detail
-from service.errors import RefusedError
 
 if TYPE_CHECKING:
     from service.api.context import Context
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def export_openslo(here: "Context", body: docs.WishRequest) -> docs.ExportDocument:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     from intent.openslo.export import export
-    from service.usecases import concerned, refuse_unless_ok
+    from service.planning.usecases import concerned, refuse_unless_ok
 
     intent, _ = here.wished(body, None)
     refuse_unless_ok(intent)
@@ -36,7 +36,7 @@ def export_openslo(here: "Context", body: docs.WishRequest) -> docs.ExportDocume
 def import_openslo(here: "Context", body: docs.ImportRequest) -> docs.ImportDocument:
     """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
     from intent.openslo.reader import OpenSloError, read
-    from service.usecases import check
+    from service.planning.usecases import check
 
     try:
         found = read(body.documents)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
-from service.access.rights import Right
+from service.documents.access import Right
 from service.documents.problems import Code
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from service import documents as docs
-from service.access.rights import Right
 from service.api.operation import READING, get, post
+from service.documents.access import Right
 from service.documents.problems import Code
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def cancel(here: "Context", operation_id: str, body: docs.CancelRequest | None =
     From the cut on it is refused (409 `too_late`). Cancelling twice changes nothing. The controller leaves the target alone for
     `for_s` seconds; without it until the window ends, four hours at most.
     """
-    from service.cancelling import refusal
+    from service.planning.undo import refusal
 
     service = here.service
     found = service.operation(operation_id)
@@ -74,9 +74,9 @@ def undo(here: "Context", operation_id: str) -> docs.PlanAnswer:
 
     It is made while what the operation led to still runs (409 `cannot_undo` otherwise), and is stale once that has changed.
     """
-    from service import targets
     from service.api.planning import make_for
-    from service.errors import RefusedError
+    from service.documents.errors import RefusedError
+    from service.planning import targets
 
     found, undone = _undoable(here, operation_id)
     source = undone.now
@@ -89,7 +89,7 @@ def undo(here: "Context", operation_id: str) -> docs.PlanAnswer:
 
 def _undoable(here: "Context", operation_id: str) -> tuple[docs.UndoDocument, docs.PlanDocument]:
     """Whether an operation can be undone, and the plan that it switched to."""
-    from service import targets, undo, usecases
+    from service.planning import targets, undo, usecases
 
     service = here.service
     found = service.operation(operation_id)

@@ -11,9 +11,9 @@ from runtime.capabilities import Batching
 from runtime.models import Topology
 from selector.models import Plan
 from service import documents as docs
-from service import targets, usecases
-from service.errors import RefusedError
-from service.models import ServedModel
+from service.deployment.models import ServedModel
+from service.documents.errors import RefusedError
+from service.planning import targets, usecases
 
 if TYPE_CHECKING:
     from service.api.context import Context

@@ -5,8 +5,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from service import documents as docs
-from service.access.rights import Right
 from service.api.operation import READING, WISHING, get, post
+from service.documents.access import Right
 from service.documents.problems import Code
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def simulation(here: "Context", plan_id: str) -> docs.SimulationDocument:
 
     Requests drawn from its window's workload go through an event-driven simulator; null is without end.
     """
-    from service import verification
+    from service.planning import verification
 
     return here.looked(verification.simulation, here.saved_plan(plan_id))
 
@@ -80,7 +80,7 @@ def simulation(here: "Context", plan_id: str) -> docs.SimulationDocument:
 @get("/v1/plans/{plan_id}/frontiers", Right.SAY, *LOOKING, threads="planning")
 def frontiers(here: "Context", plan_id: str) -> docs.FrontiersDocument:
     """P99 TTFT and TPOT against the rate of requests for a plan's target, its runner-up and what ran."""
-    from service import verification
+    from service.planning import verification
 
     return here.looked(verification.frontiers, here.saved_plan(plan_id))
 
@@ -152,8 +152,8 @@ def preflight(here: "Context", plan_id: str, body: docs.ApplyRequest | None = No
 
     Every reason against it, and what it takes.
     """
-    from service import preflight as preflights
     from service.access.consent import known_of
+    from service.api import preflight as preflights
     from service.promises.limits import still_broken
 
     service = here.service

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from service import documents as docs
-from service.access.rights import Right
 from service.api.operation import READING, SAYING, WISHING, get, post
+from service.documents.access import Right
 from service.documents.problems import Code
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from service import documents as docs
-from service.access.rights import Right
 from service.api.operation import READING, get, post
+from service.documents.access import Right
 from service.documents.problems import Code
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def take_in(here: "Context", device: int) -> docs.DeviceDocument:
 
 
 def _changed(here: "Context", device: int, why: str | None) -> docs.DeviceDocument:
-    from service.errors import RefusedError
+    from service.documents.errors import RefusedError
 
     if device not in [gpu.index for gpu in here.deployment.cluster.gpus]:
         raise RefusedError(Code.NOT_FOUND, f"no device {device}; see `intentctl devices`")

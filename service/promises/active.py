@@ -9,16 +9,16 @@ from datetime import UTC, date, datetime
 
 from intent.models import DatedWindow, FromNowWindow, ReconfigRule, Window
 from intent.windows import span
-from service.deployment import Deployment
+from service.deployment.file import Deployment
+from service.documents.errors import StoreError
 from service.documents.plans import PlanDocument
 from service.documents.promises import ControlRequest, PinDocument, PromiseDocument
 from service.documents.state import Page
-from service.errors import StoreError
 from service.promises import limits
 from service.promises.admission import local, of_document
 from service.promises.agenda import ActiveGoal, in_force
-from service.promises.book import Book, Control
-from service.store import Store
+from service.store.book import Book, Control
+from service.store.store import Store
 
 DAY_S = 86_400.0
 

@@ -7,13 +7,13 @@ from zoneinfo import ZoneInfo
 
 from intent.models import Goal, Intent, Outcome
 from selector.models import Infeasible
-from service.deployment import Deployment
+from service.deployment.file import Deployment
+from service.documents.errors import RefusedError
 from service.documents.problems import Code, Detail
 from service.documents.promises import PromiseDocument
-from service.errors import RefusedError
+from service.planning.usecases import check, kind_of, refuse_unless_ok
 from service.promises.agenda import ActiveGoal
 from service.promises.course import PlannedSegment
-from service.usecases import check, kind_of, refuse_unless_ok
 
 
 def promised(

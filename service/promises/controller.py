@@ -13,8 +13,8 @@ from intent.models import LATENCIES, Objective, Window
 from runtime.models import Topology
 from selector.explain import goal_words
 from selector.models import Plan, Workload
-from service.access.policy import Rules
-from service.models import is_about
+from service.deployment.models import is_about
+from service.deployment.policy import Rules
 from service.promises import limits
 from service.promises.agenda import ActiveGoal, Segment, cut
 from service.promises.attainment import (

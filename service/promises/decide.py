@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal
 
-from service.access.policy import Rules
+from service.deployment.policy import Rules
 from service.documents.promises import Cause, Verdict
 
 LEARNED_S = 4 * 3600.0

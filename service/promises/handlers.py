@@ -10,22 +10,21 @@ from intent.models import Goal, Intent, Objective, Relative
 from runtime.errors import RuntimeFault
 from runtime.notation import parse_topology
 from service import documents as docs
-from service import intents, usecases
 from service.access import consent as consents
 from service.access.people import Acted, IntentAuthors, lacks_another
 from service.access.wiring import Acts
-from service.deployment import Deployment
-from service.errors import RefusedError
-from service.models import ServedModel, is_about
+from service.deployment.file import Deployment
+from service.deployment.models import ServedModel, is_about
+from service.documents.errors import RefusedError
+from service.planning import intents, usecases
+from service.planning.usecases import Situation
 from service.promises import admission, people
 from service.promises.active import Active
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.attainment import counted
-from service.promises.course import PlannedSegment
-from service.promises.forms import goal_document, segment_documents, words
+from service.promises.course import PlannedSegment, goal_document, segment_documents, words
 from service.promises.planner import Planner
-from service.store import Store
-from service.usecases import Situation
+from service.store.store import Store
 
 AHEAD = timedelta(days=8)
 """Every day of the week, whole: so far an activation looks."""

@@ -11,8 +11,8 @@ from selector import explain
 from selector.models import Candidate, Margin, Plan, Prediction, SearchInput
 from selector.objectives import EVALUATED, margin_of, places, precisions_for, sort_goals
 from selector.space import weights_of
+from service.deployment.models import is_about
 from service.documents.plans import PlanDocument
-from service.models import is_about
 from service.promises.agenda import ActiveGoal
 
 SECONDS = {"1/h": 3600.0, "1/day": 86_400.0}

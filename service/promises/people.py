@@ -11,12 +11,12 @@ from typing import Literal
 
 from service import documents as docs
 from service.access.approvals import Approvals
-from service.access.rights import CONTROLLER, RECOVERY
+from service.documents.access import CONTROLLER, RECOVERY
 from service.documents.plans import leads_to
 from service.documents.state import Page
 from service.promises.active import Active
 from service.promises.decide import LEARNED_S
-from service.store import Store
+from service.store.store import Store
 
 LATELY = Page(200)
 """Of people's words and of switches that are looked at, the newest."""

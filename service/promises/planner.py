@@ -26,8 +26,8 @@ from selector.prediction import as_it_runs, candidate, known
 from selector.ranking import Ranking
 from selector.switching import bytes_to_move, crossing, switch
 from selector.trial import Trial
-from service.deployment import Deployment
-from service.models import ServedModel, is_about
+from service.deployment.file import Deployment
+from service.deployment.models import ServedModel, is_about
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import saves
 from service.promises.course import Course, PlannedSegment, tokens_s

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from runtime.models import Topology
 from selector.models import Workload
-from service.access.policy import Rules
+from service.deployment.policy import Rules
 from service.documents.promises import Cause, Verdict
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import FEWEST, Tally

@@ -20,7 +20,7 @@ from benchmarks.words.utterances import DEPLOYMENT, NOW, first_contact_files, lo
 from benchmarks.words.wrong_replies import CHANGES, Reply, summary, verdicts
 from intent.translate import translate
 from selector import profiles
-from service import deployment as deployments
+from service.deployment import file as deployments
 from tests.rows import rows
 
 HURRIED = ROOT / "tests" / "data" / "hurried.jsonl"

@@ -12,8 +12,8 @@ from benchmarks.words.utterances import DEPLOYMENT, NOW, load
 from intent.injection import orders
 from intent.models import Outcome
 from intent.translate import translate
-from service import deployment as deployments
-from service import usecases
+from service.deployment import file as deployments
+from service.planning import usecases
 from tests.intent.tables import table
 from tests.rows import rows
 

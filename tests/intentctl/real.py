@@ -13,9 +13,8 @@ import yaml
 
 from intent.models import LlmSettings
 from selector.profiles import fit_cpu
-from service.api.context import Composition
-from service.composition import compose
-from service.settings import Settings
+from service.control.composition import Composition, compose
+from service.deployment.settings import Settings
 from tests.service.scripted import SAMPLES, Inline, ScriptedService
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -56,7 +55,7 @@ class TorchService(ScriptedService):
 
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         stack.enter_context(pytest.MonkeyPatch.context()).setattr(
-            "service.composition.Apart", lambda *_, **__: Inline()
+            "service.control.composition.Apart", lambda *_, **__: Inline()
         )
         self.parts = await stack.enter_async_context(compose(self._deployment, Settings(data_dir=self._folder, port=0)))
         return self.parts

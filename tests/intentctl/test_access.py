@@ -9,7 +9,7 @@ import pytest
 
 from intentctl.credentials import key_for
 from intentctl.status import CommandError
-from service.lock import take_lock
+from service.store.lock import take_lock
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 

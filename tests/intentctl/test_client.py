@@ -6,9 +6,9 @@ import pytest
 from intentctl.client import Client
 from intentctl.commands import follow
 from service import api
+from service.documents.errors import ServiceError
 from service.documents.plans import PlanRequest
 from service.documents.problems import Code
-from service.errors import ServiceError
 from tests.rows import rows
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from intentctl.day import (
     usual_deployment,
 )
 from intentctl.streams import Recording
-from service.deployment import load
+from service.deployment.file import load
 from service.documents.promises import OutcomeDocument
 from tests.rows import rows
 

@@ -11,7 +11,7 @@ from intentctl.arguments import EngineName
 from intentctl.demo import Switched, report, report_rows
 from intentctl.streams import Recording
 from runtime.vllm_engine.driver import boot
-from service.deployment import load
+from service.deployment.file import load
 from service.documents.problems import Code
 from tests.intentctl.real import write_real
 from tests.service.examples import operation as planned

@@ -23,8 +23,8 @@ from intent.models import (
 )
 from intent.translate import translate
 from intentctl.explain import UnknownNameError, explain, topics
-from service import usecases
-from service.deployment import load
+from service.deployment.file import load
+from service.planning import usecases
 from tests.rows import rows
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)

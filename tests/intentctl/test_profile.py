@@ -14,7 +14,8 @@ from intentctl.steps import Design, Point, Readings, StepRun
 from selector.models import Profile
 from selector.performance.fit import Running, StepSample
 from selector.profiles import load
-from service import deployment, profiles
+from service.deployment import file as deployment
+from service.deployment import profiles
 from tests.intentctl.real import TorchService, real_text
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, ScriptedService

@@ -10,7 +10,7 @@ from intentctl.lines import visible, visible_lines
 from runtime.capabilities import Batching
 from runtime.models import MeasuredLink
 from selector.models import Spread, Workload
-from service import deployment as deployments
+from service.deployment import file as deployments
 from service.documents.operations import OperationDocument
 from service.documents.plans import CrossingDocument, PlanDocument, SwitchDocument
 from tests.rows import rows

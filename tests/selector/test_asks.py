@@ -16,10 +16,11 @@ import yaml
 from intent.models import Outcome
 from selector import explain, profiles
 from selector.models import ALIKE, Plan
-from service import engines, usecases
-from service.deployment import Deployment, load
+from service.deployment import engines
+from service.deployment.file import Deployment, load
+from service.documents.errors import RefusedError
 from service.documents.plans import When
-from service.errors import RefusedError
+from service.planning import usecases
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.planner import Planner
 from tests.rows import rows

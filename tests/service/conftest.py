@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.store import Store
+from service.store.store import Store
 from tests.service.postgres import MISSING, PostgresServer, folder_of_binaries
 from tests.service.scripted import KEYS, ScriptedService, open_store
 

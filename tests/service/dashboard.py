@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.engine import EngineStats
 from runtime.process.supervised import contained
-from service.metrics import Metrics, ServiceMetrics, merged
+from service.serving.metrics import Metrics, ServiceMetrics, merged
 
 DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/dashboards/intentctl.json"
 WHOLE: dict[str, Any] = json.loads(DASHBOARD.read_text())

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from intent.models import Intent, Objective, TranslatorInfo
 from runtime.models import CutoverReport, Phase, Topology
-from service.deployment import Deployment
+from service.deployment.file import Deployment
 from service.documents.operations import OperationDocument, PhaseDocument
 from service.documents.plans import PlanDocument, PredictionDocument, TopologyDocument
 from tests.runtime.scripted import topology

@@ -3,9 +3,9 @@
 from typing import Any
 
 from service.access.gate import OpenGate
-from service.clients import ClientLimits
-from service.intake import Intake
-from service.metrics import ServiceMetrics
+from service.deployment.policy import ClientLimits
+from service.http.intake import Intake
+from service.serving.metrics import ServiceMetrics
 
 
 def behind_open_door(app: Any) -> Intake:

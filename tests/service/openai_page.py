@@ -7,11 +7,11 @@ from pathlib import Path
 from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
-from service.openai_declaration import Declared, NoEffect, NotServed
-from service.openai_forms import NamedSchema, ResponseFormat, StructuredOutputs
-from service.openai_messages import Message
-from service.openai_requests import ChatRequest, CompletionRequest, Generation, StreamOptions
-from service.openai_tools import Function, JsonObject
+from service.openai.declaration import Declared, NoEffect, NotServed
+from service.openai.forms import NamedSchema, ResponseFormat, StructuredOutputs
+from service.openai.messages import Message
+from service.openai.requests import ChatRequest, CompletionRequest, Generation, StreamOptions
+from service.openai.tools import Function, JsonObject
 
 PAGE = Path(__file__).parents[2] / "docs" / "openai-api.md"
 

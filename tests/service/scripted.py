@@ -29,29 +29,28 @@ from runtime.errors import RuntimeFault
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.profiles import fit_cpu
-from service import database
-from service.access.rights import Role
 from service.access.wiring import open_access
-from service.apart import Apart
-from service.api.context import Composition
 from service.app import control_api
-from service.composition import serve
-from service.deployment import Deployment, load
-from service.devices import Devices
-from service.errors import DeploymentError, ServiceError
-from service.events import EventBus
-from service.metrics import ServiceMetrics
+from service.control.composition import Composition, serve
+from service.control.control_loop import ControlLoop, LoopContext
+from service.control.relocation import Left
+from service.control.wiring import keep_promises
+from service.deployment.file import Deployment, load
+from service.deployment.settings import Settings, llm_settings
+from service.documents.access import Role
+from service.documents.errors import DeploymentError, ServiceError
 from service.promises.active import Active
-from service.promises.control_loop import ControlLoop, LoopContext
 from service.promises.planner import Planner
-from service.promises.relocation import Left
 from service.promises.watch import Watch
-from service.promises.wiring import keep_promises
-from service.restart import begin, close_unfinished
 from service.server import ApiServer, bind
-from service.serving import Serving, ServingStorage
-from service.settings import Settings, llm_settings
-from service.store import Store
+from service.serving.apart import Apart
+from service.serving.devices import Devices
+from service.serving.events import EventBus
+from service.serving.metrics import ServiceMetrics
+from service.serving.restart import begin, close_unfinished
+from service.serving.serving import Serving, ServingStorage
+from service.store import database
+from service.store.store import Store
 from tests.runtime.scripted import Script, ScriptedEngine
 
 T = TypeVar("T")
@@ -400,7 +399,7 @@ class ScriptedService:
         apart, reading = (stack.enter_context(closing(self._apart())) for _ in range(2))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, apart)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("service.promises.wiring.ControlLoop", TickedLoop)
+            patch.setattr("service.control.wiring.ControlLoop", TickedLoop)
             promises = await stack.enter_async_context(keeping)
         self.parts = Composition(
             deployment,

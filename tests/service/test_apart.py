@@ -19,11 +19,12 @@ from anyio import to_thread
 from runtime.errors import TopologyError
 from runtime.models import Cluster
 from runtime.notation import parse_topology
-from service import apart, usecases
-from service.apart import Apart
-from service.api.http import THREADS, Threads
+from service.app import THREADS, Threads
+from service.documents.errors import RefusedError
 from service.documents.problems import Code
-from service.errors import RefusedError
+from service.planning import usecases
+from service.serving import apart
+from service.serving.apart import Apart
 from tests.rows import rows
 from tests.service.scripted import ScriptedService, read
 
@@ -49,7 +50,7 @@ def test_work_is_done_by_one_other_process_after_streams_and_without_an_engine(p
     assert len(pids) == 1
     assert os.getpid() not in pids
     assert plans.do(os.nice, 0) == os.nice(0) + apart.NICENESS
-    plans.do(exec, "import selector.planning, selector.prediction, service.verification")
+    plans.do(exec, "import selector.planning, selector.prediction, service.planning.verification")
     assert plans.do(eval, "'torch' in __import__('sys').modules") is False
 
 
@@ -161,7 +162,7 @@ def test_a_closed_one_ends_its_process_and_what_it_does():
 
 
 def test_the_process_ends_when_the_service_is_killed():
-    script = "import os; from service.apart import Apart; print(Apart().do(os.getpid), flush=True); os._exit(9)"
+    script = "import os; from service.serving.apart import Apart; print(Apart().do(os.getpid), flush=True); os._exit(9)"
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     pid = int(told.stdout)
     until(lambda: is_gone(pid))

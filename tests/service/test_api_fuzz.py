@@ -25,10 +25,10 @@ from schemathesis.specs.openapi.checks import (
 from intent.document import to_document
 from intent.models import Catalogue
 from intent.translate import translate
-from service.access.rights import RIGHTS, Role
 from service.app import control_api
-from service.errors import RefusedError
-from service.idempotency import HEADER, key_of
+from service.documents.access import RIGHTS, Role
+from service.documents.errors import RefusedError
+from service.http.idempotency import HEADER, key_of
 from tests.service.scripted import KEYS, ScriptedService
 
 pytestmark = pytest.mark.slow

@@ -11,11 +11,11 @@ import pytest
 from fastapi import HTTPException
 from pydantic import ValidationError
 
-from service import bodies
 from service.app import control_api
-from service.bodies import BULKY_BYTES, BULKY_MARKS, MAX_DEPTH, MAX_VALUES, is_bulky, refuse_outlandish
-from service.openai_api import openai_app
-from service.openai_requests import ChatRequest
+from service.http import bodies
+from service.http.bodies import BULKY_BYTES, BULKY_MARKS, MAX_DEPTH, MAX_VALUES, is_bulky, refuse_outlandish
+from service.openai.api import openai_app
+from service.openai.requests import ChatRequest
 from tests.rows import rows
 from tests.service.open_door import behind_open_door
 

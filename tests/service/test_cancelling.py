@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 from runtime.models import Phase
-from service.access.rights import Caller, Role
 from service.access.wiring import Acts
-from service.cancelling import refusal
+from service.documents.access import Caller, Role
+from service.documents.errors import StoreError
 from service.documents.operations import CancelRequest
 from service.documents.problems import Code
-from service.errors import StoreError
+from service.planning.undo import refusal
 from tests.runtime.scripted import Script
 from tests.service.examples import operation
 from tests.service.scripted import ScriptedService, served

@@ -1,7 +1,7 @@
 """What a deployment says of its clients: read, checked, and by default as large as the longest context needs."""
 
 from runtime.recovery import RECOVERY_TIMEOUT_S
-from service.clients import LEAST_BODY_BYTES, ClientLimits
+from service.deployment.policy import LEAST_BODY_BYTES, ClientLimits
 from tests.rows import rows
 from tests.service.scripted import CONFIG, DEPLOYMENT, read, refused
 

@@ -9,10 +9,10 @@ from runtime.machine import SwitchSettings
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.models import VllmSettings
 from selector.profiles import fit_cpu
-from service import engines
-from service.composition import compose
-from service.restart import Beginning
-from service.settings import Settings
+from service.control.composition import compose
+from service.deployment import engines
+from service.deployment.settings import Settings
+from service.serving.restart import Beginning
 from tests.rows import rows
 from tests.runtime.scripted import ScriptedEngine
 from tests.service.scripted import DEPLOYMENT, SAMPLES, read
@@ -40,8 +40,8 @@ async def test_an_engine_that_loads_other_files_than_the_tokenizer_is_of_does_no
         (folder / "model.safetensors").write_bytes(b"others")
         return ScriptedEngine(engines.first(model)), Beginning(engines.first(model), "a test")
 
-    monkeypatch.setattr("service.composition.start_without_the_broken", start)
-    monkeypatch.setattr("service.composition.load_profiles", lambda *_: {"CPU": fit_cpu(SAMPLES)})
+    monkeypatch.setattr("service.control.composition.start_without_the_broken", start)
+    monkeypatch.setattr("service.control.composition.load_profiles", lambda *_: {"CPU": fit_cpu(SAMPLES)})
     with pytest.raises(CheckpointError, match=r"changed at .* \(model\.safetensors\)"):
         async with compose(deployment, Settings(data_dir=tmp_path / "data")):
             pytest.fail("it serves")

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from service import connection
-from service.clients import ClientLimits
-from service.connection import Connection
-from service.intake import ARRIVED
+from service.deployment.policy import ClientLimits
+from service.http import connection
+from service.http.connection import Connection
+from service.http.intake import ARRIVED
 from tests.service.raw import answer, asked, connect, count_of, request, turned_away
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 

@@ -9,11 +9,11 @@ from queue import SimpleQueue
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
-from service import database as databases
 from service.access.audit import Audit
-from service.database import open_database
-from service.errors import StoreError
-from service.store import Store
+from service.documents.errors import StoreError
+from service.store import database as databases
+from service.store.database import open_database
+from service.store.store import Store
 from tests.rows import rows
 from tests.service.examples import intent, operation, plan
 from tests.service.scripted import open_store

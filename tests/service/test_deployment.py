@@ -9,8 +9,8 @@ from intent.models import RecurringWindow
 from runtime.models import Link
 from runtime.vllm_engine.models import VllmSettings
 from selector.models import CHAT_INPUTS, CHAT_OUTPUTS, Spread, Workload
-from service.deployment import load
-from service.errors import DeploymentError, RefusedError
+from service.deployment.file import load
+from service.documents.errors import DeploymentError, RefusedError
 from tests.rows import rows
 from tests.service.scripted import CONFIG, DEPLOYMENT, read, refused, write_deployment
 

@@ -5,9 +5,9 @@ import threading
 import httpx
 import pytest
 
-from service.access.rights import Caller, Role
-from service.devices import Devices
-from service.errors import StoreError
+from service.documents.access import Caller, Role
+from service.documents.errors import StoreError
+from service.serving.devices import Devices
 from tests.rows import rows
 from tests.service.scripted import KEYS, ScriptedService, served
 
@@ -84,7 +84,7 @@ def test_what_recovery_takes_out_is_so_at_once_and_written_when_the_store_can_be
         written.set()
 
     monkeypatch.setattr(devices._audit, "add", added)
-    monkeypatch.setattr("service.devices.AGAIN_S", 0.0)
+    monkeypatch.setattr("service.serving.devices.AGAIN_S", 0.0)
     devices.out(2, "it died twice")
     assert (devices.why(2), heard) == ("it died twice", [2])
     assert written.wait(10)

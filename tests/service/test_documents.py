@@ -18,6 +18,7 @@ from service import api, documents
 from service import documents as docs
 from service.api import context
 from service.app import control_api
+from service.documents.errors import RefusedError
 from service.documents.plans import (
     ChangeDocument,
     MarginDocument,
@@ -26,7 +27,6 @@ from service.documents.plans import (
     PredictionDocument,
     TopologyDocument,
 )
-from service.errors import RefusedError
 from tests.runtime.scripted import topology
 from tests.service.examples import GOAL, intent, plan
 from validator.schema import domain_schema

@@ -17,10 +17,10 @@ from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.launch import CPU_BYTES, USUAL
 from runtime.vllm_engine.models import VllmSettings
-from service import engines
-from service.clients import ClientLimits
-from service.deployment import load
-from service.engine_settings import BYTES, TORCH, VLLM
+from service.deployment import engines
+from service.deployment.engine_settings import BYTES, TORCH, VLLM
+from service.deployment.file import load
+from service.deployment.policy import ClientLimits
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, read, refused
 
@@ -272,7 +272,7 @@ def documented() -> dict[str, tuple[str, str]]:
 
 def schema() -> dict[str, Any]:
     """Key to its schema, of all that the table lists."""
-    whole = json.loads(files("service").joinpath("schema/deployment.v1.json").read_text(encoding="utf-8"))
+    whole = json.loads(files("service.deployment").joinpath("schema/deployment.v1.json").read_text(encoding="utf-8"))
     sections = {name: whole["$defs"][name] for name in ("torch", "vllm", "switch")}
     sections |= {name: whole["properties"][name] for name in ("limits", "clients")}
 

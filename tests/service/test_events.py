@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service import events
-from service import store as stores
-from service.errors import StoreError
-from service.events import EventBus
+from service.documents.errors import StoreError
+from service.serving import events
+from service.serving.events import EventBus
+from service.store import store as stores
 from tests.service.examples import operation
 
 

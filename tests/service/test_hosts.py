@@ -14,9 +14,11 @@ from runtime.errors import EngineStartError
 from runtime.hosts import certificates
 from runtime.notation import parse_topology
 from runtime.process import facts
-from service import engines, hosts, targets
-from service.hosts import endings, open_hosts, own_ends
-from service.usecases import Situation
+from service.deployment import engines
+from service.planning import targets
+from service.planning.usecases import Situation
+from service.serving import hosts
+from service.serving.hosts import endings, open_hosts, own_ends
 from tests.runtime.hosts.test_agent import There
 from tests.service.scripted import DEPLOYMENT, read
 

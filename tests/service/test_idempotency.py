@@ -12,13 +12,13 @@ from sqlalchemy import func, select
 from service.access.audit import Audit
 from service.api.context import ServiceContext
 from service.app import control_api
-from service.bodies import BoundedRoute
-from service.errors import RefusedError, StoreError
-from service.idempotency import KEPT_S, KeyedRequest, StoredResponse, digest_of, key_of
-from service.idempotency_store import IdempotencyStore
-from service.repeatable import SECRET, RepeatableRoute
-from service.store import Store
-from service.tables import AnswerRow
+from service.documents.errors import RefusedError, StoreError
+from service.http.bodies import BoundedRoute
+from service.http.idempotency import KEPT_S, KeyedRequest, StoredResponse, digest_of, key_of
+from service.http.idempotency_store import IdempotencyStore
+from service.http.repeatable import SECRET, RepeatableRoute
+from service.store.store import Store
+from service.store.tables import AnswerRow
 from tests.rows import rows
 from tests.service.asking import end_of, new_plan
 from tests.service.scripted import ScriptedService

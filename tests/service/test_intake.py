@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from service.intake import ARRIVED
+from service.http.intake import ARRIVED
 from tests.rows import rows
 from tests.service.open_door import behind_open_door
 from tests.service.raw import Answered, asked, connect, request, turned_away

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from service import intents
-from service.tables import IntentRow
+from service.planning import intents
+from service.store.tables import IntentRow
 from tests.rows import rows
 from tests.service.asking import problem
 

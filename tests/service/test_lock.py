@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import StartError
-from service.lock import take_lock
+from service.documents.errors import StartError
+from service.store.lock import take_lock
 
 
 def test_a_data_folder_has_one_service_at_a_time(tmp_path: Path):

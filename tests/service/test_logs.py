@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.access.keys import new_secret
-from service.logs import REQUEST_ID, JsonLines, TextLines
+from service.http.logs import REQUEST_ID, JsonLines, TextLines
 from tests.rows import rows
 
 

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.engine import EngineStats, Finish
 from runtime.stream import Usage
-from service import metrics as module
-from service.metrics import Metrics, ServiceMetrics
+from service.serving import metrics as module
+from service.serving.metrics import Metrics, ServiceMetrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

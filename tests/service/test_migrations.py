@@ -9,10 +9,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, event, inspect, make_url, text
 
-from service.database import EARLIER, open_database
 from service.documents.state import Page
-from service.store import Store
-from service.tables import Base
+from service.store.database import EARLIER, open_database
+from service.store.store import Store
+from service.store.tables import Base
 from tests.service.examples import intent, operation, plan
 
 pytestmark = pytest.mark.slow

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from service import engines, usecases
-from service.deployment import load
+from service.deployment import engines
+from service.deployment.file import load
+from service.deployment.profiles import load_profiles
+from service.documents.errors import DeploymentError, RefusedError
 from service.documents.plans import When
-from service.errors import DeploymentError, RefusedError
-from service.profiles import load_profiles
+from service.planning import usecases
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, write_deployment
 

@@ -9,10 +9,12 @@ from runtime.capabilities import Limits
 from runtime.errors import TopologyError
 from runtime.models import Phase
 from selector.profiles import fit_cpu
-from service import api, engines, usecases
+from service import api
 from service.api.context import Offline
+from service.deployment import engines
+from service.documents.errors import RefusedError
 from service.documents.plans import PlanRequest, When
-from service.errors import RefusedError
+from service.planning import usecases
 from tests.rows import rows
 from tests.runtime.scripted import Script
 from tests.service.asking import end_of

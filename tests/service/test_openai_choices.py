@@ -6,7 +6,7 @@ import pytest
 from runtime.engine import Finish
 from runtime.errors import StreamError
 from runtime.stream import Delta
-from service.openai_choices import interleaved
+from service.openai.api import interleaved
 
 
 class Generation:

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from runtime.engine import Finish
 from runtime.stream import Delta, Usage
-from service.openai_calls import CallReader
-from service.openai_chunks import Choice, CompletionWriter, Labels, error_chunk
+from service.openai.calls import CallReader
+from service.openai.chunks import Choice, CompletionWriter, Labels, error_chunk
 from tests.rows import rows
 
 TEXT = st.text(max_size=12)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from runtime.errors import RequestError
-from service.openai_declaration import Declared, NoEffect, NotServed, ParameterError, naming
+from service.openai.declaration import Declared, NoEffect, NotServed, ParameterError, naming
 from tests.rows import rows
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from runtime import grammar
 from runtime.errors import RequestError
-from service.openai_forms import ResponseFormat, StructuredOutputs
+from service.openai.forms import ResponseFormat, StructuredOutputs
 from tests.rows import rows
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

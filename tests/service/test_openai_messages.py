@@ -1,4 +1,4 @@
-from service.openai_messages import Message
+from service.openai.messages import Message
 from tests.rows import rows
 
 

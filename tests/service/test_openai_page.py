@@ -1,4 +1,4 @@
-from service.openai_requests import ChatRequest, CompletionRequest
+from service.openai.requests import ChatRequest, CompletionRequest
 from tests.service.openai_page import PAGE, made
 
 

@@ -6,9 +6,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from service.openai_api import openai_app
-from service.openai_declaration import ParameterError
-from service.openai_requests import ChatRequest, CompletionRequest
+from service.openai.api import openai_app
+from service.openai.declaration import ParameterError
+from service.openai.requests import ChatRequest, CompletionRequest
 from tests.rows import rows
 from tests.service.open_door import behind_open_door
 

@@ -14,7 +14,7 @@ from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
-from service.openai_api import Endpoint, openai_app
+from service.openai.api import Endpoint, openai_app
 from tests.runtime.torch_engine.worker.test_sampler import CLASSES, IDS, chances, classes_of
 from tests.service.open_door import behind_open_door
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from runtime.router import Router
-from service.openai_api import Endpoint, openai_app
+from service.openai.api import Endpoint, openai_app
 from tests.rows import rows
 from tests.runtime.scripted import Script, ScriptedEngine, topology
 from tests.service.open_door import behind_open_door

@@ -5,7 +5,7 @@ from pydantic_core import PydanticCustomError
 
 from runtime import grammar
 from runtime.grammar import Matcher, Vocabulary
-from service.openai_tools import Tool, ToolChoice, calls_grammar
+from service.openai.tools import Tool, ToolChoice, calls_grammar
 from tests.rows import rows
 from tests.service.scripted import character_tokenizer
 

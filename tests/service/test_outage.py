@@ -17,10 +17,10 @@ import pytest
 from sqlalchemy import event
 
 from runtime.models import Phase
-from service import database as databases
-from service.errors import StoreError
-from service.restart import begin
-from service.store import Store
+from service.documents.errors import StoreError
+from service.serving.restart import begin
+from service.store import database as databases
+from service.store.store import Store
 from tests.runtime.scripted import Script
 from tests.service.postgres import PostgresServer
 from tests.service.real import real_service
@@ -138,7 +138,7 @@ class Hanging:
 def hurried(monkeypatch) -> None:
     """``Hanging`` says how long calls are waited for."""
     monkeypatch.setattr(databases, "LATE_S", 60.0)
-    monkeypatch.setattr("service.serving.AGAIN_S", 0.05)
+    monkeypatch.setattr("service.serving.serving.AGAIN_S", 0.05)
 
 
 async def all_written(service: ScriptedService) -> None:
@@ -235,7 +235,7 @@ def test_what_a_person_said_counts_though_the_store_does_not_say_it_again(tmp_pa
         raise StoreError("it stalls")
 
     with ScriptedService(tmp_path) as service, httpx.Client(base_url=service.url) as http:
-        monkeypatch.setattr("service.promises.book.Book.control", fails)
+        monkeypatch.setattr("service.store.book.Book.control", fails)
         assert http.post("/v1/controller", json={"paused": True}).status_code == 200
         assert http.get("/v1/controller").json()["paused"] is False
         monkeypatch.undo()

@@ -8,9 +8,10 @@ import pytest
 from intent.models import Outcome
 from selector import profiles
 from selector.models import Plan
-from service import engines, usecases
-from service.deployment import Deployment, load
+from service.deployment import engines
+from service.deployment.file import Deployment, load
 from service.documents.plans import When
+from service.planning import usecases
 from tests.rows import rows
 from tests.service.examples import with_model
 

@@ -4,9 +4,9 @@ import pytest
 import yaml
 
 from selector.profiles import load as shipped
-from service import profiles
-from service.deployment import load
-from service.errors import DeploymentError
+from service.deployment import profiles
+from service.deployment.file import load
+from service.documents.errors import DeploymentError
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, SAMPLES, read, write_deployment
 from validator.models import Speed

@@ -15,13 +15,13 @@ import pytest
 from runtime.errors import EngineLostError, Reason, SwitchError
 from runtime.models import Phase, Topology
 from runtime.notation import parse_topology
-from service import composition
-from service.devices import Devices
+from service.control import composition
+from service.deployment.settings import Settings
 from service.documents.operations import OperationDocument
-from service.events import EventBus
-from service.restart import Beginning, begin, close_unfinished, start_without_the_broken
-from service.settings import Settings
-from service.store import Store
+from service.serving.devices import Devices
+from service.serving.events import EventBus
+from service.serving.restart import Beginning, begin, close_unfinished, start_without_the_broken
+from service.store.store import Store
 from tests.rows import rows
 from tests.runtime.scripted import Script
 from tests.service.asking import apply, end_of, plan_for, switched
@@ -229,7 +229,7 @@ async def test_a_device_to_blame_for_two_failed_starts_is_out_if_the_model_start
         left = [device for device in range(4) if device not in without or not goes_round]
         return Beginning(parse_topology(f"CPU[{left[0]}]:0-8", model.cluster, 8, "fp32"), "")
 
-    monkeypatch.setattr("service.engines.start", start)
+    monkeypatch.setattr("service.deployment.engines.start", start)
     with closing(Store.open(folder)) as store:
         devices = Devices(store)
         if out is None:
@@ -266,7 +266,7 @@ async def test_a_host_that_is_lost_during_the_start_is_like_one_lost_before(tmp_
         text = elsewhere if {0, 1} & {*without} else topology
         return Beginning(parse_topology(text, model.cluster, 8, "fp32"), text)
 
-    monkeypatch.setattr("service.engines.start", start)
+    monkeypatch.setattr("service.deployment.engines.start", start)
     with closing(Store.open(folder)) as store:
         devices = Devices(store)
         engine, began = await start_without_the_broken(model, devices, beginning)
@@ -286,7 +286,7 @@ async def test_the_loop_turns_while_a_model_looks_for_where_to_begin(tmp_path, m
         assert turned.wait(20), "no heartbeat went out meanwhile"
         return Beginning(parse_topology(TP2, model.cluster, 8, "fp32"), "")
 
-    monkeypatch.setattr("service.engines.start", start)
+    monkeypatch.setattr("service.deployment.engines.start", start)
     asyncio.get_running_loop().call_soon(turned.set)
     with closing(Store.open(tmp_path)) as store:
         devices = Devices(store)

@@ -8,8 +8,8 @@ from benchmarks.misbehaving_llm import GOOD, TEXT
 from intentctl.client import Client
 from service import api
 from service import documents as docs
-from service.deployment import load
-from service.errors import DeploymentError
+from service.deployment.file import load
+from service.documents.errors import DeploymentError
 from tests.rows import rows
 from tests.runtime.scripted import Script
 from tests.service.scripted import DEPLOYMENT, ScriptedService, character_tokenizer, refused, write_deployment

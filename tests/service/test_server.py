@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from runtime.models import Phase
-from service.errors import StartError
+from service.documents.errors import StartError
 from service.server import STOPPED, bind
-from service.store import Store
+from service.store.store import Store
 from tests.runtime.scripted import Script
 from tests.service.raw import Answered, answer, asked, connect, request
 from tests.service.real import real_service

@@ -12,8 +12,8 @@ from runtime.engine import SamplingParams
 from runtime.models import Phase
 from runtime.notation import parse_topology
 from runtime.stream import Delta, GenerationParams
-from service.errors import StoreError
-from service.restart import begin
+from service.documents.errors import StoreError
+from service.serving.restart import begin
 from tests.runtime.scripted import Script
 from tests.service.scripted import DEPLOYMENT, ScriptedService, served
 from tests.service.test_outage import all_written
@@ -68,7 +68,7 @@ def test_a_store_that_takes_nothing_down_ends_no_service(http, service, monkeypa
 
 
 def test_what_the_store_did_not_take_down_is_written_once_it_does(http, service, monkeypatch):
-    monkeypatch.setattr("service.serving.AGAIN_S", 0.0)
+    monkeypatch.setattr("service.serving.serving.AGAIN_S", 0.0)
     store = service.parts.store
     monkeypatch.setattr(store, "commit", failing(store.commit, times=3))
     monkeypatch.setattr(store, "save_operation", failing(store.save_operation, times=2))

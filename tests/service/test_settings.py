@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from service.deployment import LlmEndpoint
-from service.errors import StartError
-from service.settings import Settings, llm_settings, read_settings
+from service.deployment.file import LlmEndpoint
+from service.deployment.settings import Settings, llm_settings, read_settings
+from service.documents.errors import StartError
 from tests.rows import rows
 
 

@@ -4,10 +4,10 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import text
 
+from service.documents.errors import StoreError
 from service.documents.plans import ChangeDocument, VersionDocument
 from service.documents.state import Listed, Page
-from service.errors import StoreError
-from service.store import Store
+from service.store.store import Store
 from tests.rows import rows
 from tests.service.examples import GOAL, intent, operation, plan
 

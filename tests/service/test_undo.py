@@ -7,8 +7,8 @@ import pytest
 
 from runtime.capabilities import Batching
 from service.documents.problems import Code
-from service.restart import begin
-from service.undo import OperationFacts, undoable
+from service.planning.undo import OperationFacts, undoable
+from service.serving.restart import begin
 from tests.rows import rows
 from tests.service.asking import apply, end_of, problem, switched
 from tests.service.examples import operation, plan, with_model

@@ -15,11 +15,11 @@ from intent.models import (
 )
 from runtime.models import Topology
 from selector.profiles import fit_cpu
-from service import usecases
 from service.access.consent import refuse_unseen
+from service.documents.errors import RefusedError
 from service.documents.plans import When
 from service.documents.problems import Code
-from service.errors import RefusedError
+from service.planning import usecases
 from tests.rows import rows
 from tests.runtime.scripted import topology
 from tests.service.examples import plan, with_model

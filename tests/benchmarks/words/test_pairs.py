@@ -9,7 +9,7 @@ from benchmarks.words.qualifiers import Carrier
 from benchmarks.words.utterances import DEPLOYMENT, NOW, Utterance
 from intent.models import Objective, Outcome
 from intent.translate import translate
-from service import deployment as deployments
+from service.deployment import file as deployments
 from tests.rows import rows
 
 BOUND = Objective("ttft", "<=", "-", stat="p99", value=2.0, unit="s")

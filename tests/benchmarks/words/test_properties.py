@@ -10,7 +10,7 @@ from benchmarks.words.properties import (
     table,
 )
 from benchmarks.words.utterances import DEPLOYMENT, NOW, load, own_files
-from service.deployment import load as load_deployment
+from service.deployment.file import load as load_deployment
 
 DEPLOYMENT_READ = load_deployment(DEPLOYMENT)
 

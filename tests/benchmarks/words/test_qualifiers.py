@@ -13,7 +13,7 @@ from benchmarks.words.qualifiers import (
 )
 from benchmarks.words.utterances import DEPLOYMENT, NOW, load, own_files
 from intent.models import Outcome
-from service.deployment import load as load_deployment
+from service.deployment.file import load as load_deployment
 
 
 @pytest.fixture(scope="module")

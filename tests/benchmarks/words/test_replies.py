@@ -10,7 +10,7 @@ from benchmarks.words.utterances import DEPLOYMENT, NOW, CorpusError, load
 from benchmarks.words.wrong_replies import Reply, verdicts
 from intent.llm.following import translate_prompt
 from intent.models import Outcome
-from service import deployment as deployments
+from service.deployment import file as deployments
 
 
 @pytest.fixture(scope="module")

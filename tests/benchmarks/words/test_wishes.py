@@ -15,7 +15,7 @@ from intent.models import (
     RecurringWindow,
     TranslatorInfo,
 )
-from service.deployment import load
+from service.deployment.file import load
 from validator.models import MessageWords
 from validator.schema import check
 

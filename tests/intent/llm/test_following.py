@@ -18,7 +18,7 @@ from intent.llm.quotes import filled
 from intent.models import Objective, Outcome
 from intent.readback import in_words, render
 from intent.translate import translate
-from service import deployment as deployments
+from service.deployment import file as deployments
 from tests.rows import rows
 
 DIALOGUES = ROOT / "tests" / "data" / "replies" / "follow-ups.jsonl"

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from intent.models import LATENCIES
 from intent.openslo.export import buckets, histogram, mean_query, query, thresholds
 from runtime.engine import EngineStats
-from service.metrics import Metrics
+from service.serving.metrics import Metrics
 from tests.rows import rows
 
 SELECTED = re.compile(r"(intentctl_\w+)\{([^}]*)\}")

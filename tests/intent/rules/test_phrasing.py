@@ -11,7 +11,7 @@ from intent.rules.lexicon import phrases
 from intent.rules.phrasing import passes, tokenize
 from intent.rules.rewriting import rewritten
 from intent.rules.tokens import scan
-from service.deployment import load as load_deployment
+from service.deployment.file import load as load_deployment
 from tests.intent.tables import table
 from tests.rows import rows
 

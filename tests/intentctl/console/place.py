@@ -15,8 +15,7 @@ from intentctl.commands import follow
 from intentctl.console.app import create_app
 from intentctl.console.server import WebServer
 from service import api
-from service.access.rights import Role
-from service.documents.access import KeyRequest
+from service.documents.access import KeyRequest, Role
 from service.documents.operations import OperationDocument
 from service.documents.plans import PlanDocument, PlanRequest
 from tests.service.scripted import DEPLOYMENT, ScriptedService

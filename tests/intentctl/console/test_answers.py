@@ -4,7 +4,7 @@ import pytest
 
 from intentctl.console.answers import SUGGESTIONS, alternative, in_words, is_question, load_factor, under_load
 from service import api
-from service.access.rights import Role
+from service.documents.access import Role
 from service.documents.plans import FrontierDocument, FrontiersDocument
 from tests.rows import rows
 

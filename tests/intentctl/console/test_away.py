@@ -11,7 +11,7 @@ import pytest
 
 from intentctl.console import visit
 from service import api
-from service.access.rights import Role
+from service.documents.access import Role
 from service.documents.state import PageRequest
 from tests.intentctl.console.place import ConsoleServer
 

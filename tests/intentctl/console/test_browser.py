@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from intentctl.commands import follow
 from runtime.models import Phase
 from service import api
-from service.access.rights import Role
+from service.documents.access import Role
 from service.documents.plans import PlanRequest
 from service.documents.promises import ActivateRequest
 from tests.intentctl.console.place import console_over, has, say, watched

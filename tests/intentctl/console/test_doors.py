@@ -10,8 +10,8 @@ import pytest
 
 from intentctl.client import Client
 from service import api
-from service.access.rights import Role
-from service.errors import ServiceError
+from service.documents.access import Role
+from service.documents.errors import ServiceError
 from tests.intentctl.console.place import KEYS
 from tests.rows import rows
 

@@ -15,9 +15,9 @@ from intent.models import MAX_CHARACTERS
 from intentctl.console.app import POLICY
 from service import api
 from service import documents as docs
-from service.access.rights import Role
+from service.documents.access import Role
+from service.documents.errors import ServiceError
 from service.documents.operations import RejectRequest
-from service.errors import ServiceError
 from tests.intentctl.console.place import KEYS, STEERING, WISH, Place, refuse_harm
 
 pytestmark = pytest.mark.slow

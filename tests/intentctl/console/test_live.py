@@ -12,7 +12,7 @@ import pytest
 
 from runtime.models import Phase
 from service import api
-from service.access.rights import Role
+from service.documents.access import Role
 from service.documents.plans import PlanRequest
 from service.server import bind
 from tests.intentctl.console.place import KEYS, Signed

@@ -10,7 +10,7 @@ import pytest
 from runtime.capabilities import Batching
 from service import api
 from service import documents as docs
-from service.access.rights import RIGHTS, Right, Role
+from service.documents.access import RIGHTS, Right, Role
 from service.documents.plans import PlanRequest
 from service.documents.state import PlansRequest
 from tests.intentctl.console.place import WISH, ConsoleServer, Signed

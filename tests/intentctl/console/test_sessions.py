@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from intentctl.console.sessions import IDLE_S, LASTS_S, MOST, Sessions
-from service.access.rights import RIGHTS, Role
-from service.documents.access import MeDocument
+from service.documents.access import RIGHTS, MeDocument, Role
 
 ADA = MeDocument(
     name="ada",

@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from intentctl.console.upstream import AGAIN_S, Heard, Upstream
+from service.documents.errors import ServiceError
 from service.documents.problems import Code
 from service.documents.promises import ControlDocument
 from service.documents.state import Event
-from service.errors import ServiceError
 
 pytestmark = pytest.mark.slow
 

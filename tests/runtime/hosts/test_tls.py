@@ -217,7 +217,7 @@ def test_a_file_without_a_certificate_is_refused(keys, tmp_path):
 def test_on_one_host_nothing_of_this_is_imported():
     """Neither the service nor an engine's process has it in memory."""
     code = (
-        "import sys; import service.app, service.composition, runtime.torch_engine.engine, runtime.vllm_engine.engine;"
+        "import sys; import service.app, service.control.composition, runtime.torch_engine.engine, runtime.vllm_engine.engine;"
         "import runtime.torch_engine.driver.loop;"
         "found = [one for one in sys.modules if one.startswith(('runtime.hosts', 'cryptography.x509', 'ray'))];"
         "assert not found, found;"

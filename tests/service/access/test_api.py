@@ -14,12 +14,12 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import update
 
-from service.access.rights import RIGHTS, Right, Role
 from service.app import control_api
-from service.bodies import BoundedRoute
-from service.errors import StoreError
-from service.openai_api import openai_app
-from service.tables import KeyRow
+from service.documents.access import RIGHTS, Right, Role
+from service.documents.errors import StoreError
+from service.http.bodies import BoundedRoute
+from service.openai.api import openai_app
+from service.store.tables import KeyRow
 from tests.rows import rows
 from tests.service.scripted import KEYS, ScriptedService
 

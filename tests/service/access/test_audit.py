@@ -5,9 +5,9 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from service.access.audit import Audit
 from service.access.chain import Head
-from service.access.rights import Caller, Role
-from service.errors import StoreError
-from service.store import Store
+from service.documents.access import Caller, Role
+from service.documents.errors import StoreError
+from service.store.store import Store
 from tests.rows import rows
 
 ADA = Caller("ada", Role.ADMIN, "abcd", None, "127.0.0.1", "req-1")

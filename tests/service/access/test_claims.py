@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from sqlalchemy import event, update
 
-from service.access.rights import Role
-from service.tables import ApprovalRow, KeyRow
+from service.documents.access import Role
+from service.store.tables import ApprovalRow, KeyRow
 from tests.rows import rows
 from tests.service.asking import end_of, new_plan, problem
 from tests.service.examples import operation

@@ -8,14 +8,14 @@ from selector.models import SwitchPrediction
 from service.access.approvals import Approvals
 from service.access.consent import PlanFacts, consent, refuse_unseen
 from service.access.people import Acted, IntentAuthors
-from service.access.policy import Applied, Approval, Within, beyond
-from service.access.rights import Caller, Role
+from service.deployment.policy import Applied, Approval, Within, beyond
+from service.documents.access import Caller, Role
+from service.documents.errors import RefusedError
 from service.documents.operations import ApprovalDocument
 from service.documents.plans import PlanDocument, PredictionDocument, SwitchDocument, TopologyDocument
 from service.documents.problems import Code, Problem
 from service.documents.state import Page
-from service.errors import RefusedError
-from service.store import Store
+from service.store.store import Store
 from tests.rows import rows
 from tests.service.asking import end_of, new_plan, problem
 from tests.service.scripted import DEPLOYMENT, ScriptedService

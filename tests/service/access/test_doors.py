@@ -3,7 +3,7 @@
 import pytest
 
 from service.access.gate import OpenGate
-from service.refusals import Refusal
+from service.access.refusals import Refusal
 from tests.rows import rows
 from tests.service.asking import problem
 from tests.service.scripted import KEYS, ScriptedService, read, refused

@@ -3,7 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from service.access.keys import Key, Keyring, Wrong, digest_of, new_secret, redacted
-from service.access.rights import RIGHTS, Right, Role, roles_with
+from service.documents.access import RIGHTS, Right, Role, roles_with
 from tests.rows import rows
 
 

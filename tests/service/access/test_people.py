@@ -12,8 +12,8 @@ import pytest
 
 import selector.planning
 from service.access.people import Acted, IntentAuthors, folded, lacks_another
-from service.access.rights import RIGHTS, Right, Role
-from service.apart import Apart
+from service.documents.access import RIGHTS, Right, Role
+from service.serving.apart import Apart
 from tests.rows import rows
 from tests.service.asking import end_of
 from tests.service.scripted import DEPLOYMENT, ScriptedService

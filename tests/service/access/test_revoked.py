@@ -14,12 +14,12 @@ from sqlalchemy.orm import Session
 
 from service.access.key_store import KeyStore
 from service.access.keys import Key, Wrong
-from service.access.rights import Role
 from service.access.wiring import Doorbell
+from service.documents.access import Role
+from service.documents.errors import StoreError
 from service.documents.operations import ApprovalDocument
-from service.errors import StoreError
-from service.events import LOOK_S, EventBus
-from service.store import Store
+from service.serving.events import LOOK_S, EventBus
+from service.store.store import Store
 from tests.service.examples import operation
 
 pytestmark = pytest.mark.slow

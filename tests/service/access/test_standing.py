@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 import pytest
 
-from service.access.rights import Right
+from service.documents.access import Right
 from tests.service.asking import end_of, new_plan
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ import time
 import httpx
 import pytest
 
-from service.access.rights import Role
+from service.documents.access import Role
 from tests.service.asking import end_of, new_plan, problem
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService
 

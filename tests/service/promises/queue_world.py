@@ -14,7 +14,7 @@ from intent.windows import holds
 from runtime.capabilities import Capabilities
 from runtime.models import Topology
 from selector.models import Prediction, Workload
-from service.access.policy import Rules
+from service.deployment.policy import Rules
 from service.documents.promises import Cause
 from service.promises.agenda import ActiveGoal, Segment, cut
 from service.promises.attainment import RequestSample

@@ -2,8 +2,8 @@
 
 from service.documents.promises import LatencyDocument, PastLoadDocument, TenantLoadDocument
 from service.promises.attainment import Tally
-from service.promises.book import KEPT_S, Book, Control, GoalKey
-from service.store import Store
+from service.store.book import KEPT_S, Book, Control, GoalKey
+from service.store.store import Store
 
 GOAL = GoalKey("m", "intent-1", "p99 TTFT <= 2 s", "at peak", "requests", 0.99)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.access.policy import Rules
+from service.deployment.policy import Rules
 from service.promises.decide import ControlState, Decision, decide
 from tests.service.promises.test_service import ACTS, MAY, ONE_DEVICE, activate, decision, kept, outcomes, promised
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, served

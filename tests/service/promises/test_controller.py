@@ -11,7 +11,7 @@ import pytest
 
 from intent.models import FromNowWindow, ReconfigRule, RecurringWindow
 from selector.models import Workload
-from service.access.policy import Rules
+from service.deployment.policy import Rules
 from service.promises.agenda import ActiveGoal
 from service.promises.attainment import RequestSample
 from service.promises.course import PlannedSegment

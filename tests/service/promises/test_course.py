@@ -11,8 +11,8 @@ import yaml
 from intent.models import Goal, Objective, Placement
 from runtime.capabilities import Capabilities
 from runtime.notation import parse_topology
-from service.deployment import load
-from service.profiles import load_profiles
+from service.deployment.file import load
+from service.deployment.profiles import load_profiles
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.course import PlannedSegment
 from service.promises.planner import Planner

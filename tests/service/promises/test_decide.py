@@ -4,7 +4,7 @@ import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from service.access.policy import Rules
+from service.deployment.policy import Rules
 from service.promises.decide import Ahead, ControlState, Decision, PastSwitch, decide
 from tests.rows import rows
 

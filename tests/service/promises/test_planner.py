@@ -10,9 +10,9 @@ import pytest
 from intent.models import Objective
 from runtime.capabilities import Batching, Capabilities
 from selector.models import ALIKE, Workload
-from service.deployment import load
+from service.deployment.file import load
+from service.deployment.profiles import load_profiles
 from service.documents.plans import leads_to
-from service.profiles import load_profiles
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.planner import LEAST_SHARE, Planner, tightened
 

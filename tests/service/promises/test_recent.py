@@ -5,10 +5,10 @@ import pytest
 from runtime.engine import Finish
 from runtime.stream import Usage
 from service.documents.promises import MomentDocument, RecentQuery
-from service.metrics import Metrics
 from service.promises import watch as watches
 from service.promises.recent import recent_document
 from service.promises.watch import KEPT_S, Watch
+from service.serving.metrics import Metrics
 
 EPOCH_S = 1_800_000_000.0
 """Unix time when the watch's clock stands at nothing."""

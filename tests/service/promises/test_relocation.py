@@ -16,11 +16,10 @@ from runtime.notation import parse_topology
 from runtime.stream import Delta, GenerationParams
 from runtime.torch_engine.engine import TorchEngine
 from selector.profiles import fit_cpu
-from service.api.context import Composition
-from service.composition import compose
-from service.deployment import load
-from service.errors import StoreError
-from service.settings import Settings
+from service.control.composition import Composition, compose
+from service.deployment.file import load
+from service.deployment.settings import Settings
+from service.documents.errors import StoreError
 from tests.service.asking import until
 from tests.service.promises.test_service import FREEZE, ONE_DEVICE, outcomes, promised
 from tests.service.real import EXAMPLE, WITHOUT_SPARE
@@ -107,7 +106,7 @@ def test_where_nothing_could_serve_without_the_devices_to_blame_none_is_out_and_
 
 
 def test_what_cannot_be_written_is_written_when_the_store_is_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("service.promises.relocation.AGAIN_S", 0.0)
+    monkeypatch.setattr("service.control.relocation.AGAIN_S", 0.0)
     with served(tmp_path) as (service, http):
         store, fails = service.parts.store, [StoreError("away"), StoreError("away")]
         save = store.save_plan
@@ -136,7 +135,7 @@ def sick(tmp_path, monkeypatch):
     """Devices that this file names are sick, in a service on the example of a laptop."""
     monkeypatch.setenv("SICK", str(tmp_path / "sick"))
     monkeypatch.setattr(TorchEngine, "driver_module", "benchmarks.sick_driver")
-    monkeypatch.setattr("service.composition.load_profiles", lambda *_: {"CPU": fit_cpu(SAMPLES)})
+    monkeypatch.setattr("service.control.composition.load_profiles", lambda *_: {"CPU": fit_cpu(SAMPLES)})
     text = EXAMPLE.read_text().replace("path: counting", f"path: {EXAMPLE.parent / 'counting'}")
     (tmp_path / "deployment.yaml").write_text(text + WITHOUT_SPARE)
     (tmp_path / "sick").write_text("")

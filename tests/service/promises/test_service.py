@@ -7,12 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.access.policy import Rules
+from service.deployment.policy import Rules
+from service.documents.errors import StoreError
 from service.documents.promises import OutcomeDocument, OverrideDocument
-from service.errors import StoreError
-from service.promises.book import Book
 from service.promises.decide import ControlState, Decision, decide
 from service.promises.people import People, Term
+from service.store.book import Book
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, elsewhen, served
 
@@ -62,7 +62,7 @@ def an_hour_later(patch: pytest.MonkeyPatch) -> None:
             return datetime.now(tz) + timedelta(hours=1)
 
     for module in ("control_loop", "wiring"):
-        patch.setattr(f"service.promises.{module}.datetime", Later)
+        patch.setattr(f"service.control.{module}.datetime", Later)
 
 
 def test_what_is_activated_is_promised_audited_and_planned_for(http: httpx.Client) -> None:
@@ -345,7 +345,7 @@ def recently(http: httpx.Client) -> list[dict]:
 
 
 def test_what_was_asked_is_told_step_by_step_kept_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.promises.control_loop.LOAD_S", 0.0)
+    monkeypatch.setattr("service.control.control_loop.LOAD_S", 0.0)
     with served(tmp_path, DEPLOYMENT + QUICK) as (service, http):
         promised(http, "keep P99 TTFT < 60s")
         service.ticked(lambda: recently(http)[-1]["streams"] is not None, "a look")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from service.access.policy import Rules
+from service.deployment.policy import Rules
 from service.promises.attainment import Tally
 from service.promises.verdict import GoalComparison, judge
 from tests.rows import rows

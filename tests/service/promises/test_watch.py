@@ -6,10 +6,10 @@ from dataclasses import replace
 from runtime.engine import Finish
 from runtime.stream import Usage
 from selector.models import MOST_P95, Spread, Workload
-from service.metrics import Metrics
 from service.promises.attainment import Tally, requests
-from service.promises.loads import tenant_loads
+from service.promises.recent import tenant_loads
 from service.promises.watch import KEPT_S, Watch, completed, measured, percentile, rounded
+from service.serving.metrics import Metrics
 from tests.service.promises.world import TTFT
 
 

@@ -9,7 +9,7 @@ from intent.models import Goal, Objective, RecurringWindow, Window
 from runtime.capabilities import Capabilities
 from runtime.models import LayerRange, Precision, Stage, Topology
 from selector.models import Infeasible, Plan, Prediction, SwitchPrediction, Workload
-from service.access.policy import Rules
+from service.deployment.policy import Rules
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import RequestSample, saves
 from service.promises.controller import LoopOutput, PromiseController

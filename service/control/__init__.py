@@ -1,0 +1,1 @@
+"""The loop that keeps what is promised."""

@@ -1,0 +1,145 @@
+"""The parts of a running service, put together once and handed to the HTTP modules."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
+from functools import partial
+
+from intent.models import LlmSettings
+from runtime.engine import Engine
+from runtime.process.content import PinnedCheckpoint, warn_of_change
+from runtime.router import Router
+from runtime.tokenizer import Tokenizer
+from selector.models import Profile
+from service.access.wiring import AccessControl, open_access
+from service.control.relocation import Left
+from service.control.wiring import PromiseService, keep_promises
+from service.deployment import engines
+from service.deployment.file import Deployment
+from service.deployment.models import ServedModel
+from service.deployment.profiles import load_profiles
+from service.deployment.settings import Settings, llm_settings
+from service.promises.active import Active
+from service.promises.planner import Planner
+from service.promises.watch import Watch
+from service.serving.apart import Apart
+from service.serving.devices import Devices
+from service.serving.events import EventBus
+from service.serving.hosts import open_hosts
+from service.serving.metrics import Metrics, ServiceMetrics
+from service.serving.restart import begin, close_unfinished, start_without_the_broken
+from service.serving.serving import Serving, ServingStorage
+from service.store.lock import take_lock
+from service.store.store import Store
+
+AT_ONCE = 64
+"""Texts that are read beside each other: most of the time they wait for the LLM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The parts of a service that runs, put together once."""
+
+    deployment: Deployment
+    servings: Mapping[str, Serving]
+    """By the model's name."""
+    store: Store
+    events: EventBus
+    profiles: Mapping[str, Mapping[str, Profile]]
+    """Of each model's devices."""
+    llm: LlmSettings | None
+    access: AccessControl
+    promises: PromiseService
+    devices: Devices
+    apart: Apart
+    """Where people's plans and simulations are made; the controllers have another one."""
+    reading: Apart
+    """Where words are read, by the LLM if there is one."""
+    metrics: ServiceMetrics
+
+
+@asynccontextmanager
+async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[Composition]:
+    """Start everything a deployment needs, and end it in reverse.
+
+    Raises:
+        ServiceError: the store, the deployment or a setting cannot be used; nothing runs then.
+        RuntimeFault: an engine cannot start.
+    """
+    deployment.refuse_unless_served()
+    pinned = {model.name: PinnedCheckpoint.of(model.to_serve()) for model in deployment.models}
+    tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
+    async with AsyncExitStack() as stack:
+        stack.enter_context(take_lock(settings.folder, settings.inference_url))
+        opened = Store.open(settings.folder, settings.database_url, settings.database_password())
+        store = stack.enter_context(closing(opened))
+        events = await stack.enter_async_context(EventBus(store))
+        close_unfinished(store, events)
+        access = open_access(store, deployment, settings.folder)
+        stack.callback(access.end)
+        own_key = access.keys.lend("the translator")
+        llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
+        profiles = {model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models}
+        kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
+        stack.callback(kept.devices.close)
+        engines.load(deployment.models)
+        hosts = await stack.enter_async_context(open_hosts(deployment, kept.devices))
+        servings = dict[str, Serving]()
+        watches = dict[str, Watch]()
+        for model in deployment.models:
+            planner = Planner(deployment, model, profiles[model.name])
+            best = partial(Left(deployment, model.name, planner, kept.active).best, load=None)
+            beginning_at = partial(begin, store, deployment, model, best=best)
+            engine, beginning = await start_without_the_broken(model, kept.devices, beginning_at, hosts)
+            stack.push_async_callback(engine.close)
+            pinned[model.name].verified()  # or the engine may have other weights than belong to the tokenizer
+            stack.callback(asyncio.create_task(warn_of_change(pinned[model.name])).cancel)
+            served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
+            servings[model.name], watches[model.name] = await stack.enter_async_context(served)
+        apart = stack.enter_context(closing(Apart()))
+        controllers = stack.enter_context(closing(Apart(niceness=0)))  # a rescue is planned while all is busy
+        reading = stack.enter_context(closing(Apart(AT_ONCE)))
+        keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
+        promises = await stack.enter_async_context(keeping)
+        metrics = ServiceMetrics()
+        metrics.certificate_ends = hosts.certificate_ends if hosts else {}
+        metrics.on_failure += [watch.turned_away for watch in watches.values()]
+        yield Composition(
+            deployment=deployment,
+            servings=servings,
+            store=store,
+            events=events,
+            profiles=profiles,
+            llm=llm,
+            access=access,
+            promises=promises,
+            devices=kept.devices,
+            apart=apart,
+            reading=reading,
+            metrics=metrics,
+        )
+
+
+@asynccontextmanager
+async def serve(
+    deployment: Deployment,
+    model: ServedModel,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    kept: ServingStorage,
+    origin: str,
+) -> AsyncIterator[tuple[Serving, Watch]]:
+    """What stands between a model's running engine and the routes; ``kept`` is what outlives its switches.
+
+    ``origin`` says why the engine runs the topology that it does.
+    """
+    metrics = Metrics(model.name)
+    watch = Watch(metrics)
+    recovery_timeout_s = deployment.clients.recovery_timeout_s
+    async with Router(engine, tokenizer, observers=watch, recovery_timeout_s=recovery_timeout_s) as router:
+        serving = Serving(deployment, model, engine, router, kept, metrics, origin)
+        try:
+            yield serving, watch
+        finally:
+            await serving.close()

@@ -1,0 +1,470 @@
+"""The loop of one model: looks, and does what was decided as far as mode, policy and people let it."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Self
+from zoneinfo import ZoneInfo
+
+from pydantic import JsonValue
+
+from intent.models import Intent, Objective
+from runtime.errors import RuntimeFault
+from runtime.models import CutoverReport, Phase, Topology
+from runtime.process.supervised import cancel, contained
+from selector.models import Plan
+from service import documents as docs
+from service.access import consent as consents
+from service.access.wiring import AccessControl, Acts
+from service.deployment.policy import Applied
+from service.documents.access import CONTROLLER, RECOVERY
+from service.documents.errors import RefusedError, ServiceError, StoreError
+from service.documents.plans import leads_to
+from service.planning import targets, usecases
+from service.promises import handlers, limits, people
+from service.promises.active import Active
+from service.promises.agenda import Segment
+from service.promises.attainment import Tally, counted, needed
+from service.promises.controller import LoopOutput, PromiseController
+from service.promises.course import goal_document
+from service.promises.decide import Decision, PastSwitch
+from service.promises.recent import tenant_loads
+from service.promises.watch import LoopInput, Observation, Watch
+from service.serving.events import EventBus
+from service.serving.serving import Serving
+from service.store.book import GoalKey
+from service.store.store import Store
+
+log = logging.getLogger(__name__)
+
+LOAD_S = 300.0
+"""Of which the load is kept together."""
+BOOKED_S = 60.0
+"""Between two times at which counts are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopContext:
+    """What a loop works with."""
+
+    serving: Serving
+    watch: Watch
+    controller: PromiseController
+    active: Active
+    store: Store
+    access: AccessControl
+    events: EventBus
+    place: targets.ModelContext
+    """As it was at the start; its situation is asked for anew."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+        return self.serving.model.name
+
+    @property
+    def people(self) -> people.People:
+        """Who act on the model."""
+        return people.People(self.store, self.access.approvals, self.model, ZoneInfo(self.place.deployment.timezone))
+
+    @property
+    def acts(self) -> Acts:
+        """The controller's, for the audit."""
+        return Acts(self.access, CONTROLLER)
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A switch that the controller asked for, or would have."""
+
+    decision: Decision
+    segment: Segment
+    plan_id: str
+
+
+class ControlLoop:
+    """Keeps the promises of one model. Use as an async context manager."""
+
+    def __init__(self, parts: LoopContext) -> None:
+        self._parts = parts
+        self._rules = parts.controller.rules
+        self._begun: deque[_Begun] = deque(maxlen=16)
+        self._endings = deque[docs.OperationDocument]()
+        """Switches that ended and are not taken note of yet."""
+        self._unwritten = deque[docs.OutcomeDocument]()
+        """Verdicts that are not written yet."""
+        self._counts: Counter[tuple[GoalKey, str]] = Counter()
+        self._counting = threading.Lock()
+        self._booked_s = self._load_s = time.monotonic()
+        self._known = -1
+        self._last: LoopInput | None = None
+        self._heeded = parts.active.control
+        """How the controller stood at the last look."""
+        self._outcome: docs.OutcomeDocument | None = None
+        self._waked = asyncio.Event()
+        self.decision = docs.DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
+        self._term: people.Term | None = None
+        """As people's acts were seen at the last look."""
+        self.override: docs.OverrideDocument | None = None
+        self.refusals: tuple[docs.RefusalDocument, ...] = ()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        await self._parts.store.beside(self._remember)
+        self._task = asyncio.create_task(self._run(), name=f"promises of {self._parts.model}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await cancel([self._task])
+        with contextlib.suppress(StoreError):
+            await self._parts.store.beside(self.book)
+
+    def _publish(self, kind: docs.Kind, happened: docs.Happened) -> None:
+        """Tell of something from whatever thread."""
+        self._loop.call_soon_threadsafe(self._parts.events.publish, kind, happened)
+
+    def wake(self) -> None:
+        """Look now: something was promised, or said to the controller."""
+        self._waked.set()
+
+    async def _run(self) -> None:
+        while True:
+            with contained(f"promises of {self._parts.model}"):
+                try:
+                    await self._tick()
+                except (ServiceError, RuntimeFault) as error:
+                    if self._parts.store.calls.stalled_s is None:  # the store says so once
+                        log.warning("the promises of %s are not looked at: %s", self._parts.model, error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._waked.wait(), self._rules.tick_s)
+            self._waked.clear()
+
+    async def _tick(self) -> None:
+        """One look, and what follows from it."""
+        parts = self._parts
+        router = parts.serving.router
+        observed = parts.watch.look(self._rules.lookback_s, router.waits_s, router.num_streams, router.counts.accepted)
+        if router.lost is not None and self._last is not None:
+            observed = replace(observed, at_s=self._last.observed.at_s)  # an engine that is gone measures nothing
+        await self._ended()
+        await self._keep_load()
+        seen, found = await asyncio.to_thread(self._look, observed)
+        self._last = seen
+        self._tell(await self._acted(found) if found.decision.kind == "switch" else found.decision)
+
+    def _look(self, observed: Observation) -> tuple[LoopInput, LoopOutput]:
+        """Blocks: it reads the store, and may have to plan."""
+        parts = self._parts
+        now = datetime.now(UTC)
+        now_s = time.monotonic()
+        if parts.active.is_stale:
+            parts.active.refresh()
+        self._heeded = parts.active.control
+        for ended in handlers.expire(parts.active, parts.acts, parts.store, now):
+            self._publish("promise", ended)
+        if self._known != parts.active.version:
+            self._known = parts.active.version
+            activated = [datetime.fromtimestamp(promise.activated_s, UTC) for promise in parts.active.promises]
+            parts.controller.promise(parts.active.promised, max(activated, default=None))
+        situation = parts.serving.situation()
+        assert situation.topology is not None, "a service runs something"
+        self._heed(now, now_s)
+        seen = LoopInput(
+            now=now,
+            now_s=now_s,
+            runs=situation.topology,
+            engine=situation.capabilities,
+            observed=observed,
+            switched_s=parts.active.switched_s(parts.model, now.timestamp()) if parts.active.limited else (),
+            is_switching=parts.serving.operation is not None,
+            is_paused=parts.active.control.paused,
+            override=people.in_words(parts.active.pin(now) or self.override),
+            refused={refusal.target: people.no_in_words(refusal) for refusal in self.refusals},
+        )
+        found = parts.controller.look(seen)
+        self._note(found)
+        return seen, found
+
+    # -- what is written ------------------------------------------------------------------------------
+
+    def _note(self, found: LoopOutput) -> None:
+        """Count what was met, and keep a verdict."""
+        for goal_count in found.counted:
+            what = counted(goal_count.goal)
+            assert what is not None, "it was counted"
+            document = goal_document(goal_count.promised)
+            goal = GoalKey(
+                self._parts.model,
+                document.intent_id,
+                document.words,
+                document.window,
+                what,
+                needed(goal_count.goal),
+            )
+            with self._counting:
+                self._counts[goal, "met"] += goal_count.tally.met
+                self._counts[goal, "total"] += goal_count.tally.total
+        if found.judgement and self._outcome:
+            why = "; ".join(filter(None, (self._outcome.why, found.judgement.why)))
+            self._outcome = self._outcome.model_copy(update={"verdict": found.judgement.verdict, "why": why})
+            self._unwritten.append(self._outcome)
+        while self._unwritten:  # what cannot be written is tried again at the next look
+            self._parts.active.book.keep_outcome(self._unwritten[0])
+            self._publish("verdict", self._unwritten.popleft())
+        if time.monotonic() - self._booked_s >= BOOKED_S:
+            self.book()
+
+    async def _keep_load(self) -> None:
+        """Keep what was asked since the last time, when some minutes are over.
+
+        What cannot be written is part of the next.
+        """
+        now_s = time.monotonic()
+        seconds = now_s - self._load_s
+        if seconds < LOAD_S:
+            return
+        kept = docs.PastLoadDocument(
+            model=self._parts.model,
+            begins_s=time.time() - seconds,
+            seconds=seconds,
+            tenants=tenant_loads(self._parts.watch.seconds(seconds, self._parts.serving.router.waits_s)),
+        )
+        await self._parts.store.beside(self._parts.active.book.keep_load, kept)
+        self._load_s = now_s
+
+    def book(self) -> None:
+        """Write what was counted until now; whoever asks for a report does so from another thread. Blocks."""
+        with self._counting:
+            counts = self._counts
+            tallies = {goal: Tally(counts[goal, "met"], counts[goal, "total"]) for goal, _ in counts}
+            self._parts.active.book.count(tallies, time.time())
+            counts.clear()
+            self._booked_s = time.monotonic()
+
+    def _tell(self, decision: Decision) -> None:
+        """Publish a decision that is another than the last."""
+        begun = self._begun[-1] if self._begun else None
+        is_same_wish = begun is not None and begun.decision.target == decision.target
+        document = docs.DecisionDocument(
+            model=self._parts.model,
+            kind=decision.kind,
+            reason=decision.reason,
+            cause=decision.cause,
+            target=decision.target,
+            plan_id=begun.plan_id if begun and is_same_wish and decision.target else None,
+            at_s=time.time(),
+        )
+        before = self.decision
+        self.decision = document
+        if (document.kind, document.cause, document.target, document.plan_id) != (
+            before.kind,
+            before.cause,
+            before.target,
+            before.plan_id,
+        ):
+            log.info("%s: %s: %s", document.model, document.kind, document.reason)
+            self._publish("decision", document)
+
+    # -- switches that ended --------------------------------------------------------------------------
+
+    async def _ended(self) -> None:
+        """Take note of switches that ended since the last look, whoever made them."""
+        self._endings += self._parts.serving.take_ended()
+        while self._endings:  # one that cannot be written is taken up again at the next look
+            await self._parts.store.beside(self._take, self._endings[0])
+            self._endings.popleft()
+
+    def _take(self, operation: docs.OperationDocument) -> None:
+        parts = self._parts
+        last = self._last
+        begun = next((begun for begun in self._begun if begun.plan_id == operation.plan_id), None)
+        others: docs.Cause = "recovery" if operation.applied_by == RECOVERY.name else "person"
+        cause = begun.decision.cause if begun and begun.decision.cause else others
+        past = PastSwitch(
+            ended_s=time.monotonic() - max(0.0, time.time() - operation.phases[-1].at),
+            source=operation.source or "",
+            target=leads_to(operation.source, operation.target or "", operation.batching),
+            cause=cause,
+            is_done=operation.result is not None,
+        )
+        stops = [phase.at for phase in operation.phases if phase.phase is Phase.CUTTING]
+        if stops:
+            past = replace(past, stopped_s=past.ended_s - (operation.phases[-1].at - stops[-1]))
+        why = operation.result.detail if operation.result and cause == "recovery" else ""
+        outcome = self._outcome_of(operation, past, begun.decision.reason if begun else why)
+        parts.active.book.keep_outcome(outcome)
+        if last is None:
+            parts.controller.past.append(past)
+            return
+        segment = begun.segment if begun else parts.controller.enter(last.now, last.now_s)
+        parts.controller.switched(past, segment, last.runs, last)
+        if past.is_done:
+            self._outcome = outcome
+
+    def _outcome_of(self, operation: docs.OperationDocument, past: PastSwitch, reason: str) -> docs.OutcomeDocument:
+        report: CutoverReport | None = operation.result
+        stop_ms = sum(asdict(report.timings).values()) if report else None
+        bounds = [
+            goal.goal.value * 1000
+            for goal in self._parts.active.in_force(datetime.now(UTC))
+            if isinstance(goal.goal, Objective) and goal.goal.metric == "reconfig_pause" and goal.goal.value
+        ]
+        bound_ms = min(bounds, default=None)
+        broken = stop_ms is not None and bound_ms is not None and stop_ms > bound_ms
+        return docs.OutcomeDocument(
+            operation=operation.id,
+            model=self._parts.model,
+            cause=past.cause,
+            reason=reason or f"applied by {operation.applied_by}",
+            source=past.source,
+            target=past.target,
+            at_s=operation.phases[0].at,
+            prepare_s=report.prepare_s if report else None,
+            stop_ms=stop_ms,
+            stop_bound_ms=bound_ms,
+            ended=operation.outcome,
+            why=f"it stood still for {stop_ms:.1f} ms, and {bound_ms:g} are promised" if broken else "",
+        )
+
+    def _remember(self) -> None:
+        """What an earlier process did lately; its switches keep the clock of now."""
+        now_s = time.monotonic()
+        wall_s = time.time()
+        for outcome in self._parts.active.book.outcomes(wall_s - 86_400):
+            if outcome.model == self._parts.model:
+                past = PastSwitch(
+                    now_s - max(0.0, wall_s - outcome.at_s),
+                    outcome.source,
+                    outcome.target,
+                    outcome.cause,
+                    outcome.ended == "done",
+                    outcome.verdict or "unknown",
+                )
+                self._parts.controller.past.append(past)
+
+    def _heed(self, now: datetime, now_s: float) -> None:
+        """Take note of what people did beside what is promised."""
+        parts = self._parts
+        self._term = self.override = None
+        self.refusals = ()
+        if not parts.active.promised:
+            return
+        segment = parts.controller.enter(now, now_s)
+        self._term = term = people.Term(
+            now_s=now.timestamp(),
+            began_s=now.timestamp() - (now_s - parts.controller.began_s),
+            ends_s=None if parts.controller.is_last(segment) else segment.ends.timestamp(),
+            resumed_s=parts.active.control.resumed_s,
+        )
+        self.override = parts.people.override(term)
+        self.refusals = parts.people.refusals(term)
+
+    # -- what is done ---------------------------------------------------------------------------------
+
+    async def _acted(self, found: LoopOutput) -> Decision:
+        """Switch where mode and policy allow it, else have the plan wait for a person; says what came of it."""
+        mode = self._parts.active.control.mode
+        decision = found.decision
+        if mode == "observe":
+            return replace(decision, kind="hold", reason=f"{decision.reason}; the mode is `observe`")
+        plan = await asyncio.to_thread(self._kept, found)
+        if plan is None:
+            return replace(decision, kind="hold", reason=f"{decision.reason}, but it cannot be planned")
+        if mode == "recommend":
+            return replace(
+                decision, kind="hold", reason=f"{decision.reason}; a person has to: intentctl apply {plan.id}"
+            )
+        try:
+            await self._parts.serving.apply(plan, partial(self._consent, plan, decision), self._parts.acts)
+        except RefusedError as error:
+            return replace(decision, kind="hold", reason=f"{decision.reason}, but {error}")
+        return decision
+
+    def _consent(self, plan: docs.PlanDocument, decision: Decision) -> consents.Consent:
+        """The policy's yes. How many plans were applied lately does not hold up a roll-back.
+
+        Raises:
+            RefusedError: it has none; or somebody paused it, said otherwise or applied a topology since it looked.
+        """
+        override = self._parts.people.override(self._term) if self._term else None  # one may have ended just now
+        if (self._parts.active.kept_control(), override) != (self._heeded, self.override):
+            raise RefusedError(
+                docs.Code.NOT_APPROVED, "somebody said otherwise to the controller meanwhile; it looks again"
+            )
+        rule = self._parts.place.deployment.approval
+        known = consents.known_of(plan, self._parts.acts)
+        applied = Applied(0, 0) if decision.cause == "roll_back" else known.applied
+        given = consents.consent(plan, rule, replace(known, applied=applied), CONTROLLER, ())
+        return replace(given, acknowledged={**given.acknowledged, docs.Code.OUTSIDE_WINDOW.value: CONTROLLER.name})
+
+    def _kept(self, found: LoopOutput) -> docs.PlanDocument | None:
+        """The plan of a decision, kept; the one that waits already where it is for the same."""
+        decision = found.decision
+        generation = self._parts.serving.situation().generation
+        for begun in self._begun:
+            same = (begun.decision.target, begun.decision.cause) == (decision.target, decision.cause)
+            saved = self._parts.store.plan(begun.plan_id) if same else None
+            if saved and saved[1] is None and saved[0].generation == generation:
+                return saved[0]
+        made = self._made(found)
+        if made is None:
+            return None
+        intent, plan = made
+        intents = list[JsonValue](dict.fromkeys(goal.intent_id for goal in found.segment.promised))
+        self._parts.acts.keep_plan(intent, plan, cause=decision.cause, intents=intents)
+        self._begun.append(_Begun(decision, found.segment, plan.id))
+        return plan
+
+    def _made(self, found: LoopOutput) -> tuple[Intent, docs.PlanDocument] | None:
+        """The plan of a decision, and the intent that it serves."""
+        if found.plan is None:
+            return self._back(found)
+        intent_id = found.segment.promised[0].intent_id
+        version = self._parts.store.intent(intent_id)
+        if version is None:
+            return None
+        plan = replace(
+            found.plan,
+            id=usecases.new_id("plan"),
+            intent_id=intent_id,
+            generation=self._parts.serving.situation().generation,
+        )
+        measured = ["for the load that is measured, not the declared one"] if found.load else []
+        facts = {
+            "intent_version": version.version,
+            "reasons": (f"the controller: {found.decision.reason}", *measured, *plan.reasons),
+            "to_acknowledge": usecases.to_acknowledge(version.intent),
+        }
+        return version.intent, self._held_against_promises(plan, found, facts)
+
+    def _back(self, found: LoopOutput) -> tuple[Intent, docs.PlanDocument] | None:
+        """The plan to a topology that ran before."""
+        decision = found.decision
+        place = replace(self._parts.place, situation=self._parts.serving.situation())
+        assert decision.target is not None, "a way back leads somewhere"
+        try:
+            target: Topology = targets.read(decision.target, place)
+            intent, plan = targets.planned(target, f"the controller: {decision.reason}", place, docs.When())
+        except RefusedError as error:
+            log.warning("no way back to %s: %s", decision.target, error)
+            return None
+        facts = {
+            "intent_version": 1,
+            "kind": "promise",
+            "reasons": (f"the controller: {decision.reason}", *plan.reasons),
+        }
+        return intent, self._held_against_promises(plan, found, facts)
+
+    def _held_against_promises(self, plan: Plan, found: LoopOutput, facts: Mapping[str, object]) -> docs.PlanDocument:
+        """The document of a plan of its own: what it newly breaks waits for a person to see it."""
+        place = replace(self._parts.place, situation=self._parts.serving.situation())
+        document = docs.PlanDocument.model_validate(plan).model_copy(update=facts)
+        held = limits.held_against(document, plan, place.problem(plan.window), found.segment.promised, alone=True)
+        return held.model_copy(update={"promised": tuple(map(limits.called, self._parts.controller.promised))}).sealed()

@@ -1,0 +1,1 @@
+"""What a deployment says: its file, its models, engines and profiles, and the settings of a service."""

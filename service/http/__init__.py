@@ -1,0 +1,1 @@
+"""Connections, bodies and repeated requests, before and around the operations."""

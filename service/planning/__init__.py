@@ -1,0 +1,1 @@
+"""What is done with words and plans, without a service."""

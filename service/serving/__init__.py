@@ -1,0 +1,1 @@
+"""A model that is served: its engine, events, metrics and devices."""
