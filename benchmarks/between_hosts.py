@@ -19,13 +19,13 @@ from pathlib import Path
 from benchmarks.case import Case, run_case
 from benchmarks.engines import OwnPath, Subject
 from benchmarks.memcpy import memcpy_bytes_s
+from benchmarks.namespaces import PORT
 from benchmarks.parameters import Mode, Parameters, parse_numbers
 from benchmarks.provenance import provenance
 from benchmarks.report import Document, Run, figures, run_document
 from benchmarks.strategy import Switched
 from intentctl.arguments import EngineName
 from intentctl.measure import TimeInterval, gaps_within
-from intentctl.namespaces import PORT
 from runtime.capabilities import Batching
 from runtime.engine import Lag
 from runtime.hosts import certificates

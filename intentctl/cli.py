@@ -368,53 +368,13 @@ def demo(
     output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
     engine: Annotated[EngineName | None, typer.Option("--engine", help="Run this engine's example. [torch]")] = None,
-    day: Annotated[
-        bool,
-        typer.Option("--day", help="Run a day in minutes: the controller switches, and rescues a surprise."),
-    ] = False,
-    statics: Annotated[
-        bool, typer.Option("--statics", help="With --day: run the same day on each topology alone, too.")
-    ] = False,
-    surge: Annotated[
-        bool,
-        typer.Option("--surge", help="Run a surge twice: with the controller off, then on."),
-    ] = False,
-    hosts: Annotated[
-        int | None,
-        typer.Option(
-            "--hosts", min=2, max=2, help="Make two hosts of this machine, and switch between them; takes root."
-        ),
-    ] = None,
 ) -> None:
     """Watch a live service switch its topology under streams, measured at the client."""
-    if hosts is not None:
-        if day or statics or surge or deployment is not None or engine is not None:
-            raise typer.BadParameter("--hosts is a demo of its own; leave the others out")
-        from intentctl.two_hosts import run as run_hosts
-
-        run_hosts(output)
-        return
-    if day or statics or surge:
-        _day(output, statics=statics, others=[deployment, engine], is_day=day, is_surge=surge)
-        return
     from intentctl.demo import example, run
 
     if deployment is not None and engine is not None:
         raise typer.BadParameter(f"--engine runs an example, but {deployment} is named; leave one of them")
     run(output, deployment or example(engine or EngineName.TORCH))
-
-
-def _day(output: OutputFormat, *, statics: bool, others: list[object], is_day: bool, is_surge: bool) -> None:
-    if is_day == is_surge or (statics and is_surge) or any(other is not None for other in others):
-        raise typer.BadParameter(
-            "--day and --surge are demos of their own, and --statics goes with --day; leave the others out"
-        )
-    from intentctl.day import run, run_surge
-
-    if is_surge:
-        run_surge(output)
-    else:
-        run(output, statics=statics)
 
 
 @app.command()

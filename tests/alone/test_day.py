@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from intentctl.day import SMALLEST
+from benchmarks.day import SMALLEST
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)  # it lives two surges
 def test_the_controller_rescues_a_surge_and_fewer_requests_wait_too_long():
-    command = [sys.executable, "-m", "intentctl", "demo", "--surge", "-o", "json"]
+    command = [sys.executable, "-m", "benchmarks.day", "--surge", "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

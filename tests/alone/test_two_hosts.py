@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.hosts.machines import namespaces as as_root
 
 __all__ = ["as_root"]
-COMMAND = [sys.executable, "-m", "intentctl", "demo", "--hosts", "2", "-o", "json"]
+COMMAND = [sys.executable, "-m", "benchmarks.two_hosts", "-o", "json"]
 
 
 @pytest.mark.exhaustive

@@ -1,4 +1,4 @@
-"""A host of a test (``intentctl.namespaces``), with what can happen to one; its link may be a relay that delays packets.
+"""A host of a test (``benchmarks.namespaces``), with what can happen to one; its link may be a relay that delays packets.
 
 Its network is this test's alone; traffic over it goes to no other machine.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from intentctl.namespaces import ROOT, AgentHost, run, why_impossible
+from benchmarks.namespaces import ROOT, AgentHost, run, why_impossible
 
 __all__ = ["Machine", "machine", "namespaces", "why_impossible"]
 NOWHERE = ("lladdr", "02:00:00:00:00:01", "nud", "permanent")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from intentctl.namespaces import ROOT, SPACES
+from benchmarks.namespaces import ROOT, SPACES
 from runtime.hosts import certificates
 from runtime.kv.carrier.carrier import Carrier
 from runtime.kv.carrier.one_sided import devices_toward

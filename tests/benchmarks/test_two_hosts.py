@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from intentctl import namespaces
+from benchmarks import namespaces
+from benchmarks.two_hosts import main, with_links
 from intentctl.demo import Switched
-from intentctl.two_hosts import with_links
 from tests.rows import rows
 from tests.runtime.hosts.machines import namespaces as as_root
 from tests.service.examples import plan
 
 __all__ = ["as_root"]
-COMMAND = [sys.executable, "-m", "intentctl", "demo", "--hosts", "2", "-o", "json"]
+COMMAND = [sys.executable, "-m", "benchmarks.two_hosts", "-o", "json"]
 
 
 @rows(
@@ -34,21 +34,14 @@ def test_what_moved_is_held_against_the_link(moved, carried, notes):
     assert (document["hosts"], document["switches"][0]["link_bytes"]) == (["a", "b"], carried)
 
 
-def test_without_root_or_a_tool_it_is_said_in_a_line_and_it_stands_alone(run, monkeypatch):
+def test_without_root_or_a_tool_it_is_said_in_a_line(capsys, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    code, out, err = run("demo", "--hosts", "2")
-    assert (code, out) == (1, "")
-    assert err == "intentctl: hosts on one machine are made of namespaces, which takes root\n"
+    assert main([]) == 1
+    assert capsys.readouterr().err == "error: hosts on one machine are made of namespaces, which takes root\n"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(namespaces, "TOOLS", ("ip-of-nobody",))
-    code, _, err = run("demo", "--hosts", "2")
-    assert (code, err.count("\n")) == (1, 1)
-    assert "need ip-of-nobody: install util-linux and iproute2" in err
-    for others in (("--day",), ("--engine", "torch")):
-        code, _, err = run("demo", "--hosts", "2", *others)
-        assert code == 2
-        assert "--hosts is a demo of its own" in err
-    assert run("demo", "--hosts", "3")[0] == 2
+    assert main([]) == 1
+    assert "need ip-of-nobody: install util-linux and iproute2" in capsys.readouterr().err
 
 
 def left(mark: str) -> list[int]:

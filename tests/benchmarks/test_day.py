@@ -3,15 +3,17 @@
 import math
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import yaml
 
-from intentctl.day import (
+from benchmarks.day import (
     LEAD_S,
     LEAST_NIGHT_S,
     SMALLEST,
     SURGE_BURST,
     SURGE_S,
     Lived,
+    main,
     prompts,
     report,
     report_rows,
@@ -23,7 +25,6 @@ from intentctl.day import (
 from intentctl.streams import Recording
 from service.deployment.file import load
 from service.documents.promises import OutcomeDocument
-from tests.rows import rows
 
 NOW = datetime(2026, 1, 5, 23, 58, 40, tzinfo=UTC)
 DAY = usual(NOW)
@@ -136,18 +137,7 @@ def test_a_surge_says_how_many_waited_too_long_with_the_controller_and_without()
     assert said["rescue"].startswith("+4.0 s of peak: a to b; stood still 1.23 ms; recovered: ")
 
 
-@rows(
-    "options",
-    [
-        ["--surge", "--day"],
-        ["--surge", "--statics"],
-        ["--surge", "--engine", "torch"],
-        ["--surge", "--deployment", "some.yaml"],
-        ["--statics"],
-        ["--day", "--engine", "torch"],
-    ],
-)
-def test_a_day_and_a_surge_are_demos_of_their_own(run, options):
-    code, out, err = run("demo", *options)
-    assert (code, out) == (2, "")
-    assert "leave the others out" in " ".join(err.replace("│", " ").split())
+def test_a_day_and_a_surge_are_two_things(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--surge", "--statics"])
+    assert "not allowed with argument" in capsys.readouterr().err

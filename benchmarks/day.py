@@ -1,11 +1,13 @@
-"""``intentctl demo --day``: a day in minutes, with a peak and a surprise, kept by the controller.
+"""A day in minutes, with a peak and a surprise, kept by the controller: ``python -m benchmarks.day``.
 
 Nothing is staged: the windows are minutes of the real clock, the service is the ordinary one in mode `act`, and every figure is
 what clients measured. A slot has memory for the KV of half of the streams that a burst at peak has.
 """
 
+import argparse
 import asyncio
 import gc
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,10 +22,11 @@ from intentctl.arguments import SWITCH_TIMEOUT_S, EngineName, OutputFormat
 from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.demo import LOGPROB_TOLERANCE, started_service
+from intentctl.lines import visible_lines
 from intentctl.local import EXAMPLES
 from intentctl.measure import difference
 from intentctl.render import Document
-from intentctl.status import failure
+from intentctl.status import CommandError, failure
 from intentctl.streams import BackgroundLoad, Recording, inference_at
 from service import api
 from service import documents as docs
@@ -243,6 +246,25 @@ class Lived:
         return small / sum(last - first for first, last in spans)
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Live what the command line says; another status than 0 when it did not go well."""
+    found = argparse.ArgumentParser("python -m benchmarks.day", description=__doc__)
+    which = found.add_mutually_exclusive_group()
+    which.add_argument("--statics", action="store_true", help="the same day on each topology alone, too")
+    which.add_argument("--surge", action="store_true", help="a surge twice instead: with the controller off, then on")
+    found.add_argument("-o", "--output", type=OutputFormat, choices=tuple(OutputFormat), default=OutputFormat.TABLE)
+    options = found.parse_args(arguments)
+    try:
+        if options.surge:
+            run_surge(options.output)
+        else:
+            run(options.output, statics=options.statics)
+    except CommandError as error:
+        print(f"error: {visible_lines(str(error))}", file=sys.stderr)
+        return error.exit
+    return 0
+
+
 def run(form: OutputFormat, *, statics: bool) -> None:
     """Live a day and report; with ``statics`` once more on each topology alone.
 
@@ -443,3 +465,7 @@ def report_rows(document: Document) -> list[render.Row]:
     lost = f"{document['tokens_lost']} tokens lost, {document['tokens_duplicated']} duplicated"
     equal = f"{document['streams_equal']} of {document['streams']} equal the same requests without a switch"
     return [*rows, ("streams", f"{equal}; {lost}"), *(("error", error) for error in document["errors"])]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,18 +1,21 @@
-"""``intentctl demo --hosts 2``: requests move from one host to the other and back, while they run.
+"""Requests move from one host to the other and back, while they run: ``python -m benchmarks.two_hosts`` (root).
 
 Both hosts are namespaces of this machine. The left one runs the service, the right one an agent. Nothing is staged: the service
 is the ordinary one, and its link is asked how many bytes it carried.
 """
 
+import argparse
 import contextlib
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from benchmarks.namespaces import PORT, AgentHost, agent_host, on_host, why_impossible
 from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, OutputFormat
 from intentctl.client import Client
@@ -20,7 +23,6 @@ from intentctl.commands import to_its_end
 from intentctl.demo import Switched, conclude, report, watched
 from intentctl.lines import visible_lines
 from intentctl.local import EXAMPLE
-from intentctl.namespaces import PORT, AgentHost, agent_host, on_host, why_impossible
 from intentctl.render import Document
 from intentctl.status import CommandError, failure
 from service import api
@@ -62,7 +64,7 @@ def run(form: OutputFormat) -> None:
     """
     if why := why_impossible():
         raise failure("error", why)
-    demo = shlex.join([sys.executable, "-P", "-m", "intentctl.two_hosts", form])
+    demo = shlex.join([sys.executable, "-m", "benchmarks.two_hosts", "--output", form, "--on-host"])
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     with subprocess.Popen(on_host(LEFT, f"exec {demo}")) as host:
@@ -81,7 +83,7 @@ def _end(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 
-def main(form: OutputFormat) -> None:
+def on_left(form: OutputFormat) -> None:
     """On the left host: make the right one, switch between them under streams, and report.
 
     Raises:
@@ -129,11 +131,26 @@ def with_links(document: Document, switched: list[Switched]) -> Document:
     return {"hosts": [LEFT, RIGHT], **document, "notes": notes}
 
 
-if __name__ == "__main__":
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser("python -m benchmarks.two_hosts", description=__doc__)
+    found.add_argument("-o", "--output", type=OutputFormat, choices=tuple(OutputFormat), default=OutputFormat.TABLE)
+    found.add_argument("--on-host", action="store_true", help=argparse.SUPPRESS)  # as the first process of the left one
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make hosts and switch between them; another status than 0 when it did not go well."""
+    options = parser().parse_args(arguments)
     try:
-        main(OutputFormat(sys.argv[1]))
+        (on_left if options.on_host else run)(options.output)
     except CommandError as error:
-        print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
-        sys.exit(error.exit)
+        print(f"error: {visible_lines(str(error))}", file=sys.stderr)
+        return error.exit
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+        return 128 + signal.SIGINT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
