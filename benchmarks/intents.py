@@ -31,7 +31,7 @@ from service.deployment import file as deployments
 from service.deployment.file import Deployment
 from service.deployment.settings import llm_settings, read_settings
 from service.documents.errors import ServiceError, StartError
-from service.planning import usecases
+from service.planning import lifecycle
 
 ROUNDS = 3
 """Passes over the set that are timed, after one that is not. An LLM is asked once."""
@@ -133,7 +133,7 @@ def _answer(utterance: Utterance, deployment: Deployment, translator: Translator
     start_s = time.perf_counter()
     intent = translator.translate(utterance, catalogue)
     translated_s = time.perf_counter()
-    checked = usecases.check(intent, deployment, NOW)
+    checked = lifecycle.check(intent, deployment, NOW)
     times.translate_s.append(translated_s - start_s)
     times.validate_s.append(time.perf_counter() - translated_s)
     return answer_of(checked)

@@ -15,7 +15,7 @@ from runtime import machine
 from runtime.capabilities import Batching
 from runtime.engine import Engine, Shadow
 from runtime.errors import JournalError, Reason, RuntimeFault, SwitchError
-from runtime.machine import Event, Operation, SwitchSettings, SwitchState
+from runtime.machine import Action, Event, SwitchSettings, SwitchState
 from runtime.models import CutoverReport, Phase, Progress, Topology
 from runtime.router import Router
 
@@ -154,7 +154,7 @@ class _Switch:
             else:
                 self._begin(effect)
 
-    def _begin(self, operation: Operation) -> None:
+    def _begin(self, operation: Action) -> None:
         """Make an operation the outstanding one."""
         if self.operation is not None:
             self.operation.cancel()
@@ -172,7 +172,7 @@ class _Switch:
             return machine.CancelRequested()
         return self.operation.result() if self.operation.done() else machine.DeadlinePassed(self.state.phase)
 
-    async def _perform(self, operation: Operation) -> Event:
+    async def _perform(self, operation: Action) -> Event:
         try:
             if isinstance(operation, machine.RecordPhase):
                 return await self._write(operation.phase)

@@ -182,9 +182,9 @@ class Abort:
     reason: Reason
 
 
-Operation = RecordPhase | Prepare | AwaitReady | MeasureLag | SendCut | Drain | ReleaseOld | Abort
+Action = RecordPhase | Prepare | AwaitReady | MeasureLag | SendCut | Drain | ReleaseOld | Abort
 """The effects that are answered by an event."""
-Effect = Report | Operation
+Effect = Report | Action
 
 
 class Holding(Enum):

@@ -15,7 +15,7 @@ from runtime.process.launcher import LocalLauncher, Program
 from runtime.process.messages import Greeting
 from runtime.torch_engine import messages as torch_messages
 from runtime.vllm_engine import messages as vllm_messages
-from service.serving.apart import Apart
+from service.serving.worker_process import WorkerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ PROGRAMS = {
     "driver": Program("runtime.torch_engine.driver.loop", torch_messages.FromDriver),
     "spare": Program("runtime.torch_engine.driver.spare", torch_messages.FromDriver),
     "vLLM": Program("runtime.vllm_engine.driver.boot", vllm_messages.FromDriver, has_folder=True),
-    "carrier": Program("runtime.kv.carrier.porter", carrier_messages.FromCarrier),
+    "carrier": Program("runtime.kv.carrier.transfer_side", carrier_messages.FromCarrier),
 }
 
 
@@ -65,7 +65,7 @@ def test_the_command_imports_nothing_of_it(ran):
 
 
 def test_the_process_that_plans_imports_nothing_of_it(ran):
-    apart = Apart()
+    apart = WorkerProcess()
     try:
         assert apart.do(os.getcwd).endswith("hostile")
     finally:

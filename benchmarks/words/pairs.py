@@ -17,7 +17,7 @@ from intent.models import Catalogue, Goal, Intent, Outcome
 from intent.tables import table
 from intent.translate import translate
 from service.deployment.file import Deployment
-from service.planning import usecases
+from service.planning import lifecycle
 
 Facts = Counter[object]
 Relation = Callable[[Facts, Facts], bool]
@@ -105,7 +105,7 @@ _SENTENCES = re.compile(r"[.;!?。；！？\n](?!\d)")
 def _pair(edit: Edit, text: str, deployment: Deployment, catalogue: Catalogue) -> Pair | None:
     said = text.rstrip(_END)
     other = edit.pattern.sub(edit.words, said)
-    before, after = (usecases.check(translate(one, catalogue), deployment, NOW) for one in (said, other))
+    before, after = (lifecycle.check(translate(one, catalogue), deployment, NOW) for one in (said, other))
     if before.outcome is not Outcome.OK or other == said:
         return None
     accepted = after.outcome is Outcome.OK
@@ -142,11 +142,11 @@ def idle_words(deployment: Deployment, utterances: Sequence[Utterance]) -> Itera
     """Each word of such a class that a goal claims; what came out the same without it, or None."""
     catalogue = deployment.catalogue(NOW)
     for one in utterances:
-        intent = usecases.check(translate(one.text, catalogue), deployment, NOW)
+        intent = lifecycle.check(translate(one.text, catalogue), deployment, NOW)
         for turn in intent.ledger if intent.outcome is Outcome.OK else ():
             if turn.became.startswith("/goals/") and turn.turns in CARRYING:
                 text = one.text[: turn.start] + one.text[turn.end :]
-                after = usecases.check(translate(text, catalogue), deployment, NOW)
+                after = lifecycle.check(translate(text, catalogue), deployment, NOW)
                 is_same = after.outcome is Outcome.OK and facts(after) == facts(intent)
                 is_same = is_same and after.assumptions == intent.assumptions
                 yield Idle(one.text, turn.words, turn.turns) if is_same else None
@@ -180,7 +180,7 @@ def joined_otherwise(deployment: Deployment, count: int, chance: random.Random) 
     for _ in range(count):
         goals = chance.sample(_GOALS, chance.choice((2, 3)))
         text, other = chance.sample(_ways(goals, chance), 2)
-        first, second = (usecases.check(translate(one, catalogue), deployment, NOW) for one in (text, other))
+        first, second = (lifecycle.check(translate(one, catalogue), deployment, NOW) for one in (text, other))
         alike = first.outcome is second.outcome and facts(first) == facts(second)
         yield Joined(text, other, alike)
 

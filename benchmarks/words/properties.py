@@ -21,7 +21,7 @@ from intent.readback import in_words
 from intent.rules.phrasing import tokenize
 from intent.translate import translate
 from service.deployment.file import Deployment
-from service.planning import usecases
+from service.planning import lifecycle
 
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 EXAMPLES = 20
@@ -147,7 +147,7 @@ def _try(text: str, deployment: Deployment, catalogue: Catalogue, found: Hostile
 
 def _checked(text: str, deployment: Deployment, catalogue: Catalogue) -> Intent | Exception:
     try:
-        return usecases.check(translate(text, catalogue), deployment, NOW)
+        return lifecycle.check(translate(text, catalogue), deployment, NOW)
     except Exception as problem:  # noqa: BLE001 - that nothing raises is what is measured
         return problem
 

@@ -5,6 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 from intent.errors import ExtractionError
+from intent.followups.conversation import (
+    NOT_UNDERSTOOD,
+    Amendment,
+    Conversation,
+    Entries,
+    GoalEntry,
+    Mode,
+    ReadBack,
+    entries_of,
+    orders_in,
+    translator,
+    version,
+)
 from intent.followups.fragments import (
     VALUES,
     Fragment,
@@ -20,19 +33,6 @@ from intent.followups.fragments import (
     same_wish,
     say,
     without,
-)
-from intent.followups.talk import (
-    NOT_UNDERSTOOD,
-    Amendment,
-    Entries,
-    GoalEntry,
-    Mode,
-    ReadBack,
-    Talk,
-    entries_of,
-    orders_in,
-    translator,
-    version,
 )
 from intent.injection import orders
 from intent.models import (
@@ -56,7 +56,7 @@ OPEN = "follow_up_open"
 """The finding of a question that a follow-up left, not the words before it."""
 
 
-def followed(talk: Talk, llm: LlmSettings) -> Amendment:
+def followed(talk: Conversation, llm: LlmSettings) -> Amendment:
     """The version that the LLM's answer comes to.
 
     As it was, with a question, where the follow-up leaves something open.
@@ -100,7 +100,7 @@ def asks_about_follow_up(previous: Intent) -> bool:
     return bool(previous.questions) and any(finding.code == OPEN for finding in previous.findings)
 
 
-def _asked(talk: Talk, draft: Draft, orders: tuple[Finding, ...]) -> Intent:
+def _asked(talk: Conversation, draft: Draft, orders: tuple[Finding, ...]) -> Intent:
     """The goals as they are, and the question; its options are what to say next."""
     question = draft.questions[0]
     before = len(" ".join(talk.previous.text.split()))
@@ -123,7 +123,7 @@ def _asked(talk: Talk, draft: Draft, orders: tuple[Finding, ...]) -> Intent:
     )
 
 
-def _now(option: str, talk: Talk, before: int) -> str:
+def _now(option: str, talk: Conversation, before: int) -> str:
     """What an option says beside what was said before; the whole of it, if it stands by itself."""
     earlier = " ".join(talk.previous.text.split())
     return option[before:].strip() if option.startswith(earlier) else option
@@ -150,7 +150,7 @@ def amend(
     A follow-up that cannot be understood changes nothing: the outcome is out of scope, with a finding.
     """
     text = chosen(previous, text.strip()) if mode is None else text.strip()
-    talk = Talk(previous, text, follow_up(text), catalogue, read_back, entries_of(previous), llm)
+    talk = Conversation(previous, text, follow_up(text), catalogue, read_back, entries_of(previous), llm)
     if mode == "replace":
         return _replaced(talk, text)
     is_open = bool(previous.questions) and mode != "merge" and not asks_about_follow_up(previous)
@@ -164,7 +164,7 @@ def amend(
     return _merged(talk) if llm is None else _by_llm(talk, llm)
 
 
-def _by_llm(talk: Talk, llm: LlmSettings) -> Amendment:
+def _by_llm(talk: Conversation, llm: LlmSettings) -> Amendment:
     """What the LLM says the follow-up changes; the rules say it where the LLM fails."""
     try:
         return followed(talk, llm)
@@ -177,7 +177,7 @@ def _by_llm(talk: Talk, llm: LlmSettings) -> Amendment:
 # -- another text in place of the one before ----------------------------------------------------------
 
 
-def _answer(talk: Talk, question: Question) -> Amendment | None:
+def _answer(talk: Conversation, question: Question) -> Amendment | None:
     """The option that an answer picks, in place of everything; None if it is no answer."""
     options = question.options
     if (number := number_said(talk.said, len(options))) is not None:
@@ -193,7 +193,7 @@ def _answer(talk: Talk, question: Question) -> Amendment | None:
     return _whole(talk, translate(meant, talk.catalogue, talk.llm), "answer", orders_in(talk.previous))
 
 
-def _replaced(talk: Talk, text: str) -> Amendment:
+def _replaced(talk: Conversation, text: str) -> Amendment:
     fresh = translate(text, talk.catalogue, talk.llm)
     if not fresh.goals and not fresh.questions:
         return Amendment(
@@ -204,7 +204,7 @@ def _replaced(talk: Talk, text: str) -> Amendment:
     return _whole(talk, fresh, "replace", ())
 
 
-def _whole(talk: Talk, fresh: Intent, mode: Mode, kept: tuple[Finding, ...]) -> Amendment:
+def _whole(talk: Conversation, fresh: Intent, mode: Mode, kept: tuple[Finding, ...]) -> Amendment:
     """A whole text in place of the one before; goals with the subject of an old one are its successors."""
     entries = [replace(entry, origin=None) for entry in entries_of(fresh)]
     for alike in (same_subject, is_alike) if mode == "answer" else (same_subject,):
@@ -225,7 +225,7 @@ def _whole(talk: Talk, fresh: Intent, mode: Mode, kept: tuple[Finding, ...]) -> 
     )
 
 
-def _translator(talk: Talk, fresh: Intent) -> TranslatorInfo:
+def _translator(talk: Conversation, fresh: Intent) -> TranslatorInfo:
     """Who read the whole text."""
     return fresh.translator if talk.llm is not None else translator(talk.previous)
 
@@ -233,7 +233,7 @@ def _translator(talk: Talk, fresh: Intent) -> TranslatorInfo:
 # -- changes of some goals -----------------------------------------------------------------------------
 
 
-def _merged(talk: Talk) -> Amendment:
+def _merged(talk: Conversation) -> Amendment:
     """By what the follow-up does; a wish that reads whole is taken whole, a fragment is put into a goal."""
     match talk.follow.way:
         case Way.DROP if (amendment := _dropped(talk)) is not None:
@@ -253,12 +253,12 @@ def _merged(talk: Talk) -> Amendment:
     return _put(talk, reading)
 
 
-def _is_there(talk: Talk, reading: Intent) -> bool:
+def _is_there(talk: Conversation, reading: Intent) -> bool:
     """Whether one of these goals is about what an old one is about."""
     return any(is_alike(goal, entry.goal) for goal in reading.goals for entry in talk.entries)
 
 
-def _said(talk: Talk, reading: Intent) -> Amendment:
+def _said(talk: Conversation, reading: Intent) -> Amendment:
     """Whole goals, each in the place of the one with its subject, or beside the others."""
     entries: list[GoalEntry] = list(talk.entries)
     for entry in entries_of(reading):
@@ -280,7 +280,7 @@ def _said(talk: Talk, reading: Intent) -> Amendment:
     return talk.next(entries, findings, reading.language)
 
 
-def _targets(talk: Talk, entry: GoalEntry, entries: Mapping[int, GoalEntry]) -> list[int]:
+def _targets(talk: Conversation, entry: GoalEntry, entries: Mapping[int, GoalEntry]) -> list[int]:
     """Places of the goals that a whole goal could be about.
 
     Of its very subject, else of one that it leaves open.
@@ -294,7 +294,7 @@ def _targets(talk: Talk, entry: GoalEntry, entries: Mapping[int, GoalEntry]) -> 
     ]
 
 
-def _left_open(entry: GoalEntry, talk: Talk) -> set[str]:
+def _left_open(entry: GoalEntry, talk: Conversation) -> set[str]:
     """The slots that a goal did not say: defaults, and where a goal is pointed at also whom it is for."""
     left = {slot for slot, _ in entry.notes} & {"stat", "window", "op"}
     if talk.follow.way in {Way.EDIT, Way.CHANGE} or talk.follow.old:
@@ -302,7 +302,7 @@ def _left_open(entry: GoalEntry, talk: Talk) -> set[str]:
     return left
 
 
-def _succeeding(entry: GoalEntry, old: GoalEntry, talk: Talk) -> GoalEntry:
+def _succeeding(entry: GoalEntry, old: GoalEntry, talk: Conversation) -> GoalEntry:
     """A goal in the place of an old one: what it leaves open is as before."""
     left = _left_open(entry, talk)
     if not same_subject(filled(entry.goal, left, old.goal), old.goal):
@@ -315,7 +315,7 @@ def _succeeding(entry: GoalEntry, old: GoalEntry, talk: Talk) -> GoalEntry:
     return GoalEntry(goal, notes, old.origin)
 
 
-def _put(talk: Talk, reading: Intent) -> Amendment:
+def _put(talk: Conversation, reading: Intent) -> Amendment:
     """A fragment put into the one goal it fits."""
     fragment = _fragment(talk)
     fitting = {
@@ -345,7 +345,7 @@ def _differs_in_value(goal: Goal, before: Goal) -> bool:
     return same_wish(filled(goal, VALUES, before), before)
 
 
-def _asked_first(talk: Talk, reading: Intent) -> Amendment:
+def _asked_first(talk: Conversation, reading: Intent) -> Amendment:
     """The follow-up's own question, each option brought to what it would come to."""
     (question, *_) = reading.questions
     readings = {text: translate(text, talk.catalogue) for text in question.texts or question.options}
@@ -358,7 +358,7 @@ def _asked_first(talk: Talk, reading: Intent) -> Amendment:
     return talk.question(versions, question.text, orders_in(reading))
 
 
-def _fragment(talk: Talk) -> Fragment:
+def _fragment(talk: Conversation) -> Fragment:
     """What is left of a follow-up without its cues and orders."""
     text, _ = without(talk.follow.text, "only")
     for start, end in reversed(orders(text)):
@@ -366,7 +366,7 @@ def _fragment(talk: Talk) -> Fragment:
     return Fragment.of(text.strip(), talk.catalogue)
 
 
-def _changed(talk: Talk, entry: GoalEntry, goal: Goal, fragment: Fragment) -> GoalEntry:
+def _changed(talk: Conversation, entry: GoalEntry, goal: Goal, fragment: Fragment) -> GoalEntry:
     """An old goal with new slots, which are no defaults any more.
 
     The unit is one if it was not said again.
@@ -378,7 +378,7 @@ def _changed(talk: Talk, entry: GoalEntry, goal: Goal, fragment: Fragment) -> Go
     return GoalEntry(replace(goal, evidence=talk.said), notes, entry.origin)
 
 
-def _copied(talk: Talk, reading: Intent | None = None) -> Amendment:
+def _copied(talk: Conversation, reading: Intent | None = None) -> Amendment:
     """The same for somebody else or at another time.
 
     A copy of the goal that is meant, or of all without a number.
@@ -406,7 +406,7 @@ def _beside(entries: Entries, more: Entries) -> list[GoalEntry]:
     return result
 
 
-def _dropped(talk: Talk) -> Amendment | None:
+def _dropped(talk: Conversation) -> Amendment | None:
     """Without the goal that is named.
 
     None where the words do not name goals but say what to bring them to.

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from intentctl.console.upstream import Heard, Upstream
+from intentctl.console.upstream import Upstream, UpstreamEvent
 from intentctl.console.visit import signed_in, visit
 from service.documents.operations import ApprovalDocument, OperationDocument
 from service.documents.promises import OutcomeDocument, PromiseDocument
@@ -51,7 +51,7 @@ async def _told(upstream: Upstream, is_over: Callable[[], bool]) -> AsyncIterato
             await asyncio.gather(news, return_exceptions=True)
 
 
-def subjects(heard: Heard) -> tuple[str, ...]:
+def subjects(heard: UpstreamEvent) -> tuple[str, ...]:
     """What is not any more as it was: kinds of things, and ids."""
     if heard.event is None:
         return ("away",) if heard.is_away else ("back",)

@@ -43,7 +43,7 @@ CLOSED = frozenset({Code.UNAUTHENTICATED, Code.FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class UpstreamEvent:
     """Something that happened; without an event: the service is back, or away."""
 
     event: Event | None
@@ -66,7 +66,7 @@ class Upstream:
         client.address = ADDRESS.get
         self.is_away = False
         self._answers: dict[Name, _Answer[object]] = {}
-        self._listeners: set[asyncio.Queue[Heard | None]] = set()
+        self._listeners: set[asyncio.Queue[UpstreamEvent | None]] = set()
         self._is_listening = False
 
     async def ask(self, call: Callable[[Client], T]) -> T:
@@ -118,9 +118,9 @@ class Upstream:
             future.set_result(event.data)
             self._answers["operation", event.data.id] = _Answer(future, time.monotonic())
 
-    async def events(self) -> AsyncGenerator[Heard]:
+    async def events(self) -> AsyncGenerator[UpstreamEvent]:
         """What happens from now on; to one who is too slow the service is back: all is to be asked anew."""
-        queue = asyncio.Queue[Heard | None](maxsize=1000)
+        queue = asyncio.Queue[UpstreamEvent | None](maxsize=1000)
         self._listeners.add(queue)
         self._listen_on(asyncio.get_running_loop())
         try:
@@ -142,15 +142,15 @@ class Upstream:
             try:
                 events = self.client.watch()
                 tries = 0
-                self._tell(loop, self._told, Heard(None))
+                self._tell(loop, self._told, UpstreamEvent(None))
                 for event in events:
-                    self._tell(loop, self._told, Heard(event))
+                    self._tell(loop, self._told, UpstreamEvent(event))
                     if not self._listeners:
                         break
             except ServiceError as error:
                 is_open = error.code not in CLOSED
             if self._listeners and is_open:
-                self._tell(loop, self._told, Heard(None, is_away=True))
+                self._tell(loop, self._told, UpstreamEvent(None, is_away=True))
                 time.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
                 tries += 1
         self._tell(loop, self._ended, loop if is_open else None)
@@ -179,7 +179,7 @@ class Upstream:
                 queue.get_nowait()
             queue.put_nowait(None)
 
-    def _told(self, heard: Heard) -> None:
+    def _told(self, heard: UpstreamEvent) -> None:
         self.is_away = heard.is_away
         if heard.event is None:
             self.forget()
@@ -189,5 +189,5 @@ class Upstream:
             if queue.full():
                 while not queue.empty():
                     queue.get_nowait()
-                queue.put_nowait(Heard(None))
+                queue.put_nowait(UpstreamEvent(None))
             queue.put_nowait(heard)

@@ -18,7 +18,7 @@ from runtime.errors import EngineLostError, EngineStartError, Reason, RuntimeFau
 from runtime.models import CutTimings, Topology
 from runtime.process.content import other_code
 from runtime.process.launcher import Launcher, Program
-from runtime.process.liveness import RESTART_PATIENCE_S, Pauses, Vigil
+from runtime.process.liveness import RESTART_PATIENCE_S, DriverWatchdog, Pauses
 from runtime.process.messages import (
     Answer,
     Beat,
@@ -73,7 +73,7 @@ class DriverProcess:
 
     def watch(self) -> None:
         """Expect signs of life from now on."""
-        self.vigil = Vigil(self._stall_after_s, self._lost_after_s, self._hung)
+        self.vigil = DriverWatchdog(self._stall_after_s, self._lost_after_s, self._hung)
 
     async def call(self, command: Command[Answer]) -> Answer:
         """Ask the driver; the answer is of the command's type.
@@ -198,7 +198,7 @@ class Revived(ABC):
         """None of its own; see the protocol."""
         return ""
 
-    def state_of(self, vigil: Vigil) -> EngineState:
+    def state_of(self, vigil: DriverWatchdog) -> EngineState:
         """Whether it can serve now, as far as who watches over its driver knows."""
         if self._down:
             return EngineState.FAILED

@@ -94,7 +94,7 @@ class AwakeClock:
         self._on_turn()
 
 
-class Vigil:
+class DriverWatchdog:
     """The service's watch over a driver process: one that gives no sign of life for too long is ended."""
 
     def __init__(self, stall_after_s: float, lost_after_s: float, end: Callable[[str], None]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from runtime.capabilities import Batching
 from runtime.engine import Cut, Lag, Moved
 from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
-from runtime.kv.carrier.messages import Fetched, Met
+from runtime.kv.carrier.messages import Fetched, PeerReached
 from runtime.models import CutTimings, MeasuredLink, Topology
 from runtime.process.driver import DriverProcess
 from runtime.process.liveness import in_time
@@ -92,7 +92,7 @@ class CrossingShadow:
         self._starting = asyncio.create_task(self._start())
         self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._fetched: Fetched | None = None
-        self._met: Met
+        self._met: PeerReached
         self._crossed_bytes = 0
         self._is_over = False
 

@@ -11,7 +11,7 @@ from runtime.capabilities import Batching
 from runtime.engine import Cut, GenerationRequest, Lag
 from runtime.errors import Reason
 from runtime.footprint import Piece, Transfer
-from runtime.kv.carrier.messages import Fetched, Met
+from runtime.kv.carrier.messages import Fetched, PeerReached
 from runtime.kv.pages import Runs
 from runtime.kv.store import KvHandle, KvShape, Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Topology
@@ -125,7 +125,7 @@ class OpenDeparture(Crossing[bytes], frozen=True):
     """Source: start a carrier; the answer is its address."""
 
 
-class BeginArrival(Crossing[Met], frozen=True):
+class BeginArrival(Crossing[PeerReached], frozen=True):
     """Target: start a carrier and reach that of the source."""
 
     source: Topology
@@ -337,7 +337,7 @@ class Run(wire.WireMessage, frozen=True):
     spans: tuple[Span, ...]
     rows: list[int]
     """Rows that sample."""
-    wishes: list[SamplingTask]
+    tasks: list[SamplingTask]
 
 
 class Copied(wire.WirePart, frozen=True):
@@ -356,7 +356,7 @@ class Copy(wire.Command[Copied], frozen=True):
     """``[runs, 2]``: first slot and the one after the last."""
 
 
-class Reach(wire.Command[Slice], frozen=True):
+class OpenPeers(wire.Command[Slice], frozen=True):
     """Open the memory of peers that copies of these runs of blocks will read, for one slice between steps."""
 
     boxes: tuple[tuple[Transfer, KvHandle], ...]
@@ -441,13 +441,13 @@ class LoadFailed(wire.WireMessage, frozen=True):
     detail: str
 
 
-class Ran(wire.WireMessage, frozen=True):
+class BatchFinished(wire.WireMessage, frozen=True):
     """The last stage finished a micro-batch."""
 
     batch_id: int
     sampled: list[Sampled]
 
 
-Order = Copy | Reach | Exchange | Drop | Gain | GiveBack | Forget | Ping | WarmUp | Digest
+Order = Copy | OpenPeers | Exchange | Drop | Gain | GiveBack | Forget | Ping | WarmUp | Digest
 ToWorker = WorkerConfig | LoadShard | Run | wire.Call[Order]
-FromWorker = Hello | Unable | Loaded | Loading | LoadFailed | Ran | wire.Reply
+FromWorker = Hello | Unable | Loaded | Loading | LoadFailed | BatchFinished | wire.Reply

@@ -38,7 +38,7 @@ class StageSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class LayerCapacity:
     """The most layers of a stage, for each role.
 
     By slot, units it takes (from none to all) and operating point.
@@ -57,7 +57,9 @@ class Holds:
         return int(self.inner.shape[1]) - 1
 
 
-def most_layers(holds: Holds, stage_slots: Sequence[StageSlot], budget: Sequence[int], stages: Sequence[int]) -> Counts:
+def most_layers(
+    holds: LayerCapacity, stage_slots: Sequence[StageSlot], budget: Sequence[int], stages: Sequence[int]
+) -> Counts:
     """The most layers by point and device counts (each up to the budget).
 
     Negative where no pipeline has so many stages.
@@ -72,7 +74,7 @@ def most_layers(holds: Holds, stage_slots: Sequence[StageSlot], budget: Sequence
     return found
 
 
-def _tables(holds: Holds, room: "_Room", stages: Sequence[int]) -> Iterator[tuple[slice, Counts]]:
+def _tables(holds: LayerCapacity, room: "_Room", stages: Sequence[int]) -> Iterator[tuple[slice, Counts]]:
     """The points of each number of stages, and their table.
 
     The ends come first: so inner stages serve all that are longer.
@@ -182,7 +184,7 @@ def _shifts(room: _Room, cells: Cell, final: bool) -> tuple[Cell, dict[tuple[int
 
 
 def fullest(
-    holds: Holds, stage_slots: Sequence[StageSlot], budget: Sequence[int], stages: int
+    holds: LayerCapacity, stage_slots: Sequence[StageSlot], budget: Sequence[int], stages: int
 ) -> list[tuple[int, int]]:
     """The slots and their units of a pipeline that holds ``most_layers`` at the only point.
 

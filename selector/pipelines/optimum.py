@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from intent.models import Stat
-from selector.pipelines.balance import MOST_STAGES, Counts, Holds, fullest, most_layers
+from selector.pipelines.balance import MOST_STAGES, Counts, LayerCapacity, fullest, most_layers
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import Pool
 from selector.pipelines.stages import (
@@ -342,7 +342,7 @@ def _loosest(objective: Threshold) -> Threshold:
     )
 
 
-def _fitting(grid: Grid, cells: Cells, holds: Holds) -> Counts:
+def _fitting(grid: Grid, cells: Cells, holds: LayerCapacity) -> Counts:
     """The most layers by point and device counts; none where the bounds bar them."""
     budget = tuple(size - 1 for size in cells.shape)
     stages = grid.points.stages.astype(int)

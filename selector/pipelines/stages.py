@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from runtime.models import BYTES_PER_VALUE
-from selector.pipelines.balance import Counts, Holds, StageSlot
+from selector.pipelines.balance import Counts, LayerCapacity, StageSlot
 from selector.pipelines.grid import CapacityLine, Grid, Numbered, Pairs, Pipeline
 from selector.pipelines.operating import StageKind, Times
 
@@ -31,10 +31,10 @@ def at(limits: Limits, places: Any) -> Limits:
     return busy_s[places], first_s if first_s is ENDLESS else first_s[:, places]
 
 
-def holds_of(grid: Grid, limits: Limits, layers: Callable[[Grid, Role, Limits, Values], Values]) -> Holds:
+def holds_of(grid: Grid, limits: Limits, layers: Callable[[Grid, Role, Limits, Values], Values]) -> LayerCapacity:
     """Layers by seat and units, over all that it may be made of."""
     timed = {last: in_time(grid, limits, last=last) for last in (False, True)}
-    return Holds(*(_by_seat(grid, layers(grid, role, limits, timed[role[1]])) for role in _ROLES))
+    return LayerCapacity(*(_by_seat(grid, layers(grid, role, limits, timed[role[1]])) for role in _ROLES))
 
 
 def in_time(grid: Grid, limits: Limits, *, last: bool) -> Values:

@@ -11,7 +11,7 @@ from typing import cast
 
 from intent.models import Finding
 from service.access.chain import AuditEntry
-from service.access.people import Acted, IntentAuthors, lacks_another
+from service.access.people import Actors, IntentAuthors, lacks_another
 from service.access.wiring import Acts
 from service.deployment.policy import Applied, Approval, beyond
 from service.documents.access import CONTROLLER, RIGHTS, Caller, Right
@@ -46,7 +46,7 @@ class PlanFacts:
 
     said: ApprovalDocument | None
     """The yes or no that holds."""
-    acted: Acted
+    acted: Actors
     """Who did what for it, but for that yes."""
     applied: Applied
     ended: str = ""
@@ -142,13 +142,13 @@ def known_of(plan: PlanDocument, acts: Acts) -> PlanFacts:
     return PlanFacts(None if ended else last, _acted(plan, made, acts.access.store), lately, ended)
 
 
-def _acted(plan: PlanDocument, made: AuditEntry | None, store: Store) -> Acted:
+def _acted(plan: PlanDocument, made: AuditEntry | None, store: Store) -> Actors:
     """Who said and activated what a plan is for, and who had it made: of the controller's plans nobody."""
     if made is None or made.who != CONTROLLER.name or made.key:
         words = _words(store, plan.intent_id, plan.intent_version)
-        return Acted((words,), made.who if made else None)
+        return Actors((words,), made.who if made else None)
     intents = cast("list[str]", made.after.get("intents")) or [plan.intent_id]
-    return Acted([_words(store, intent_id) for intent_id in intents])
+    return Actors([_words(store, intent_id) for intent_id in intents])
 
 
 def _words(store: Store, intent_id: str, number: int | None = None) -> IntentAuthors:

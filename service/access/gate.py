@@ -10,7 +10,7 @@ from limits import RateLimitItem, RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 
-from service.access.keys import Key, Keyring, Wrong
+from service.access.keys import Key, KeyFault, Keyring
 from service.access.refusals import INFERENCE, Headers, Message, Refusal
 from service.deployment.policy import Auth
 from service.documents.access import Caller, Role
@@ -56,7 +56,7 @@ class KeyGate:
         keyring: Keyring,
         auth: Auth,
         tenants: Collection[str],
-        on_wrong: Callable[[Wrong, str], None],
+        on_wrong: Callable[[KeyFault, str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``on_wrong`` is told why a key was refused, and the address it came from."""
@@ -82,17 +82,17 @@ class KeyGate:
     def _known(self, headers: dict[bytes, bytes], origin: str) -> Key:
         header = headers.get(b"authorization", b"").decode("latin-1")
         scheme, _, whole = header.partition(" ")
-        found: Key | Wrong = Wrong.MISSING
+        found: Key | KeyFault = KeyFault.MISSING
         if whole and scheme.lower() == "bearer":
             found = self._keyring.find(whole.strip(), self._clock())
         if isinstance(found, Key):
             return found
         self._on_wrong(found, origin)
         why = {
-            Wrong.MISSING: f"{_missing(headers, header)}; {HOW}",
-            Wrong.UNKNOWN: f"this key is not known here; {HOW}",
-            Wrong.REVOKED: "this key was revoked; ask an administrator for another (intentctl keys create)",
-            Wrong.EXPIRED: "this key has expired; ask an administrator for another (intentctl keys create)",
+            KeyFault.MISSING: f"{_missing(headers, header)}; {HOW}",
+            KeyFault.UNKNOWN: f"this key is not known here; {HOW}",
+            KeyFault.REVOKED: "this key was revoked; ask an administrator for another (intentctl keys create)",
+            KeyFault.EXPIRED: "this key has expired; ask an administrator for another (intentctl keys create)",
         }
         raise Refusal("key", 401, why[found])
 

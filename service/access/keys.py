@@ -19,7 +19,7 @@ _KEY = re.compile(r"ictl_(?P<prefix>[a-z0-9]{8})_(?P<secret>[A-Za-z0-9_-]{43})")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
-class Wrong(StrEnum):
+class KeyFault(StrEnum):
     """Why a key opens nothing."""
 
     MISSING = "no key"
@@ -47,11 +47,11 @@ class Key:
     expires_s: float | None = None
     revoked_s: float | None = None
 
-    def wrong(self, now_s: float) -> Wrong | None:
+    def wrong(self, now_s: float) -> KeyFault | None:
         """Why it opens nothing now; None: it does."""
         if self.revoked_s is not None:
-            return Wrong.REVOKED
-        return Wrong.EXPIRED if self.expires_s is not None and now_s >= self.expires_s else None
+            return KeyFault.REVOKED
+        return KeyFault.EXPIRED if self.expires_s is not None and now_s >= self.expires_s else None
 
 
 def new_secret() -> tuple[str, str]:
@@ -93,7 +93,7 @@ class Keyring:
                 until_s = max(until_s, min(ends_s, default=math.inf))
         return until_s > now_s
 
-    def find(self, whole: str, now_s: float) -> Key | Wrong:
+    def find(self, whole: str, now_s: float) -> Key | KeyFault:
         """The key that a client sent, or why it is none.
 
         Takes as long for a wrong secret as for an unknown prefix.
@@ -102,7 +102,7 @@ class Keyring:
         key = self._by_prefix.get(found["prefix"]) if found else None
         digest = key.digest if key else _NOBODY
         if not hmac.compare_digest(digest_of(whole), digest) or key is None:
-            return Wrong.UNKNOWN
+            return KeyFault.UNKNOWN
         return key.wrong(now_s) or key
 
 

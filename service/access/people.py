@@ -24,7 +24,7 @@ class IntentAuthors:
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class Actors:
     """Who did what for a promise or a switch; None: nobody did."""
 
     words: Sequence[IntentAuthors]
@@ -34,7 +34,7 @@ class Acted:
     applied_by: str | None = None
 
 
-def lacks_another(by: str, acted: Acted, *, is_within: bool) -> str:
+def lacks_another(by: str, acted: Actors, *, is_within: bool) -> str:
     """Why somebody else has to act first, in words; empty: nobody has to.
 
     Where ``approval.by`` is ``another``, two people have acted on each intent in the version at hand: earlier versions were other

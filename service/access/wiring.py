@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from intent.models import Intent
 from runtime.process.supervised import begin
-from service.access.keys import Wrong
+from service.access.keys import KeyFault
 from service.documents.access import Caller, Role
 from service.documents.errors import StoreError
 from service.documents.forms import Json
@@ -106,12 +106,12 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
             audit.add(Caller("the service", Role.ADMIN), "key.create", key.prefix, after=fields)
     if made is not None:
         log.info("the key of an administrator is in %s", file)
-    doorbell = Doorbell(store, audit)
+    doorbell = WrongKeyAudit(store, audit)
     gate = KeyGate(keys.ring, deployment.auth, tuple(deployment.tenants), doorbell.rang)
     return AccessControl(store, keys, audit, approvals, gate, doorbell.end)
 
 
-class Doorbell:
+class WrongKeyAudit:
     """Keeps wrong keys in the audit.
 
     The first of a kind from an address, and each minute how many there were since.
@@ -123,13 +123,13 @@ class Doorbell:
         self._store = store
         self._audit = audit
         self._quiet_s = quiet_s
-        self._unwritten: dict[tuple[Wrong, str], int] = {}
+        self._unwritten: dict[tuple[KeyFault, str], int] = {}
         """How many there were since the last entry, of each kind that had one within the minute."""
         self._writing = set[asyncio.Task[None]]()
 
-    def rang(self, wrong: Wrong, origin: str) -> None:
+    def rang(self, wrong: KeyFault, origin: str) -> None:
         """A key was refused; called in the event loop, which waits for nothing."""
-        if wrong is Wrong.MISSING:
+        if wrong is KeyFault.MISSING:
             return
         is_known = (wrong, origin) in self._unwritten or len(self._unwritten) < MOST_ORIGINS
         kind = (wrong, origin if is_known else "others")
@@ -138,7 +138,7 @@ class Doorbell:
         if is_first:
             self._tell(kind)
 
-    def _tell(self, kind: tuple[Wrong, str]) -> None:
+    def _tell(self, kind: tuple[KeyFault, str]) -> None:
         """Write what there was, and look again in a minute; a kind that was silent for one is forgotten."""
         count = self._unwritten.pop(kind, 0)
         if not count:
@@ -154,7 +154,7 @@ class Doorbell:
                 self._write(kind, count)
         self._unwritten.clear()
 
-    def _write(self, kind: tuple[Wrong, str], count: int) -> None:
+    def _write(self, kind: tuple[KeyFault, str], count: int) -> None:
         wrong, origin = kind
         try:
             self._audit.add(DOOR, "key.refused", wrong.value, after={"origin": origin, "count": count})

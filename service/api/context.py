@@ -18,7 +18,7 @@ from service.deployment.profiles import load_profiles
 from service.deployment.settings import llm_settings, read_settings
 from service.documents.access import Caller
 from service.documents.errors import RefusedError
-from service.planning import targets, usecases
+from service.planning import lifecycle, targets
 
 if TYPE_CHECKING:
     from service.control.composition import Composition
@@ -61,11 +61,11 @@ class Context:
         Raises:
             RefusedError: what was said is no moment.
         """
-        return usecases.clock(text, self.deployment)
+        return lifecycle.clock(text, self.deployment)
 
     def translated(self, text: str, now: str | None) -> Intent:
         """Words as a checked intent."""
-        return self.read(usecases.translate, text, self.deployment, self.llm, self.clock(now))
+        return self.read(lifecycle.translate, text, self.deployment, self.llm, self.clock(now))
 
     def checked(self, intent: Intent, now: datetime) -> Intent:
         """A document from outside, checked again: what it says of itself counts for nothing.
@@ -73,8 +73,8 @@ class Context:
         Raises:
             RefusedError: it has another form than the domain schema allows.
         """
-        usecases.refuse_outside_schema(intent)
-        return usecases.check(intent, self.deployment, now)
+        lifecycle.refuse_outside_schema(intent)
+        return lifecycle.check(intent, self.deployment, now)
 
     def wished(self, wish: docs.WishRequest, now: str | None) -> tuple[Intent, int]:
         """The checked intent of a wish, and its version where it is kept."""
@@ -133,9 +133,9 @@ class Context:
         """A model where it is served."""
         return targets.ModelContext(self.deployment, model, self.situation(model), self.profiles(model))
 
-    def situation(self, model: ServedModel) -> usecases.Situation:
+    def situation(self, model: ServedModel) -> lifecycle.Situation:
         """What runs of a model: the deployment's ``start`` topology."""
-        return usecases.Situation(model.start, 0, engines.capabilities(model))
+        return lifecycle.Situation(model.start, 0, engines.capabilities(model))
 
     def profiles(self, model: ServedModel) -> Mapping[str, Profile]:
         """What is known of a model's devices."""
@@ -264,7 +264,7 @@ class ServiceContext(Context):
         """See ``Context``."""
         return self.parts.promises.here()
 
-    def situation(self, model: ServedModel) -> usecases.Situation:
+    def situation(self, model: ServedModel) -> lifecycle.Situation:
         """See ``Context``."""
         return self.parts.servings[model.name].situation()
 
@@ -279,12 +279,12 @@ class ServiceContext(Context):
     def compute(self, work: Callable[..., T], *arguments: object, once: Hashable = None) -> T:
         """See ``Context``; in a process of its own."""
         with self.turn:
-            return self.parts.apart.do(work, *arguments, once=once)
+            return self.parts.planning.do(work, *arguments, once=once)
 
     @property
     def turn(self) -> AbstractContextManager[None]:
         """See ``Context``."""
-        return self.parts.apart.turn(self.caller.key or self.caller.name)
+        return self.parts.planning.turn(self.caller.key or self.caller.name)
 
 
 class Offline:

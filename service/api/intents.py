@@ -52,7 +52,7 @@ def create_intent(here: "Context", body: docs.TranslateRequest) -> docs.VersionD
 def intents(here: "Context", request: docs.PageRequest) -> docs.IntentsDocument:
     """Intents that are kept, each in its latest version, newest first."""
     found = here.service.store.intents(request.page)
-    return docs.IntentsDocument(intents=found.items, next=docs.place(found.next))
+    return docs.IntentsDocument(intents=found.items, next=docs.cursor_text(found.next))
 
 
 @get("/v1/intents/{intent_id}", Right.LOOK, *READING, Code.NOT_FOUND)

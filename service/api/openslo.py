@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def export_openslo(here: "Context", body: docs.WishRequest) -> docs.ExportDocument:
     """OpenSLO v1 documents of a wish, and what they leave out of it."""
     from intent.openslo.export import export
-    from service.planning.usecases import concerned, refuse_unless_ok
+    from service.planning.lifecycle import concerned, refuse_unless_ok
 
     intent, _ = here.wished(body, None)
     refuse_unless_ok(intent)
@@ -36,7 +36,7 @@ def export_openslo(here: "Context", body: docs.WishRequest) -> docs.ExportDocume
 def import_openslo(here: "Context", body: docs.ImportRequest) -> docs.ImportDocument:
     """The checked intent of OpenSLO v1 documents, and what it leaves out of them. Keeps nothing."""
     from intent.openslo.reader import OpenSloError, read
-    from service.planning.usecases import check
+    from service.planning.lifecycle import check
 
     try:
         found = read(body.documents)

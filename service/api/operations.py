@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def operations(here: "Context", request: docs.OperationsRequest) -> docs.OperationsDocument:
     """Operations, newest first."""
     found = here.service.store.operations(request.page, request.model, request.done)
-    return docs.OperationsDocument(operations=found.items, next=docs.place(found.next))
+    return docs.OperationsDocument(operations=found.items, next=docs.cursor_text(found.next))
 
 
 @get("/v1/operations/{operation_id}", Right.LOOK, Code.NOT_FOUND, Code.STORE)
@@ -89,7 +89,7 @@ def undo(here: "Context", operation_id: str) -> docs.PlanAnswer:
 
 def _undoable(here: "Context", operation_id: str) -> tuple[docs.UndoDocument, docs.PlanDocument]:
     """Whether an operation can be undone, and the plan that it switched to."""
-    from service.planning import targets, undo, usecases
+    from service.planning import lifecycle, targets, undo
 
     service = here.service
     found = service.operation(operation_id)
@@ -103,6 +103,6 @@ def _undoable(here: "Context", operation_id: str) -> tuple[docs.UndoDocument, do
         runs=place.situation.generation,
         under_way=under_way.id if under_way else None,
     )
-    window = usecases.window_of(here.deployment, docs.When())
+    window = lifecycle.window_of(here.deployment, docs.When())
     barred = targets.target_blocker(plan.now.noun, place, window) if plan.now else ""
     return undo.undoable(found, known, barred), plan

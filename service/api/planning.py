@@ -13,7 +13,7 @@ from selector.models import Plan
 from service import documents as docs
 from service.deployment.models import ServedModel
 from service.documents.errors import RefusedError
-from service.planning import targets, usecases
+from service.planning import lifecycle, targets
 
 if TYPE_CHECKING:
     from service.api.context import Context
@@ -35,9 +35,9 @@ def make(here: "Context", request: docs.PlanRequest) -> docs.PlanAnswer:
     intent, version = here.wished(request, request.now)
     if intent.outcome is Outcome.CLARIFY:
         return docs.PlanAnswer(outcome="clarify", intent=intent)
-    usecases.refuse_unless_ok(intent)
-    models = usecases.concerned(intent, here.deployment, request.model)
-    wish = _Wish(here, request, intent, request.intent_id or usecases.new_id("intent"))
+    lifecycle.refuse_unless_ok(intent)
+    models = lifecycle.concerned(intent, here.deployment, request.model)
+    wish = _Wish(here, request, intent, request.intent_id or lifecycle.new_id("intent"))
     made = list[docs.PlanDocument]()
     refused = list[docs.RefusedModel]()
     for model in models:
@@ -48,9 +48,9 @@ def make(here: "Context", request: docs.PlanRequest) -> docs.PlanAnswer:
                 raise
             refused.append(docs.RefusedModel(model=model.name, message=str(error), infeasible=why))
     if refused and not made:
-        raise usecases.none_has_a_plan(intent, refused)
-    seen = usecases.to_acknowledge(intent)
-    facts = {"intent_version": here.version_kept(version), "kind": usecases.kind_of(intent)}
+        raise lifecycle.none_has_a_plan(intent, refused)
+    seen = lifecycle.to_acknowledge(intent)
+    facts = {"intent_version": here.version_kept(version), "kind": lifecycle.kind_of(intent)}
     plans = tuple(
         plan.model_copy(update={**facts, "to_acknowledge": (*seen, *plan.to_acknowledge)}).sealed() for plan in made
     )
@@ -110,7 +110,7 @@ class _Wish:
 
     def _found(self, place: targets.ModelContext, intent: Intent, when: docs.When, moments: Sequence[datetime]) -> Plan:
         return self._here.compute(
-            usecases.plan,
+            lifecycle.plan,
             intent,
             place.deployment,
             place.model,
@@ -131,6 +131,6 @@ def _held_against_promises(
         return document, []
     from service.promises import limits  # here, for words alone need not wait for numpy
 
-    then = usecases.time_of(made.window, here.deployment, when, here.clock(when.now))
+    then = lifecycle.time_of(made.window, here.deployment, when, here.clock(when.now))
     promised = [goal for goal in limits.binding(active, made.model) if then.holds(goal.goal.window, goal.said)]
     return limits.held_against(document, made, place.problem(made.window), promised), promised

@@ -38,7 +38,7 @@ def plans(here: "Context", request: docs.PlansRequest) -> docs.PlansDocument:
     """Plans that were made and the operations that applied them, newest first."""
     found = here.service.store.plans(request.page, request.model, request.intent)
     made = tuple(docs.AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
-    return docs.PlansDocument(plans=made, next=docs.place(found.next))
+    return docs.PlansDocument(plans=made, next=docs.cursor_text(found.next))
 
 
 @post(
@@ -180,7 +180,7 @@ def preflight(here: "Context", plan_id: str, body: docs.ApplyRequest | None = No
 def approvals(here: "Context", page: docs.PageRequest) -> docs.ApprovalsDocument:
     """The last word to each plan, newest first; those whose time is over are among them."""
     found = here.service.parts.access.approvals.page(page.page)
-    return docs.ApprovalsDocument(approvals=found.items, next=docs.place(found.next))
+    return docs.ApprovalsDocument(approvals=found.items, next=docs.cursor_text(found.next))
 
 
 @get("/v1/plans/{plan_id}/standing", Right.LOOK, *READING, Code.NOT_FOUND)

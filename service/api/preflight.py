@@ -15,7 +15,7 @@ from service.access import consent as consents
 from service.deployment.policy import Approval
 from service.documents.access import Caller
 from service.documents.errors import RefusedError
-from service.planning import targets, usecases
+from service.planning import lifecycle, targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ def _refusals(
     if isinstance(given, RefusedError):
         yield given
         given = consents.Consent("nobody", dict.fromkeys(has_seen, standing.caller.name))
-    yield from usecases.staleness(plan, standing.applied_by, place.situation, standing.unchecked)
+    yield from lifecycle.staleness(plan, standing.applied_by, place.situation, standing.unchecked)
     for refuse in (
         partial(consents.refuse_unseen, standing.to_acknowledge, has_seen, "the plan, then apply"),
-        partial(usecases.refuse_untimely, plan, place.deployment, has_seen),
+        partial(lifecycle.refuse_untimely, plan, place.deployment, has_seen),
         partial(consents.refuse_barred, plan, standing.barred, given),
     ):
         try:
@@ -93,7 +93,7 @@ def _refusals(
         except RefusedError as refusal:
             yield refusal
     if standing.operation is not None:
-        yield usecases.another_switch(standing.operation)
+        yield lifecycle.another_switch(standing.operation)
 
 
 def _memory(

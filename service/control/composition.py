@@ -13,7 +13,7 @@ from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
 from service.access.wiring import AccessControl, open_access
-from service.control.relocation import Left
+from service.control.relocation import RelocationPlanner
 from service.control.wiring import PromiseService, keep_promises
 from service.deployment import engines
 from service.deployment.file import Deployment
@@ -23,13 +23,13 @@ from service.deployment.settings import Settings, llm_settings
 from service.promises.active import Active
 from service.promises.planner import Planner
 from service.promises.watch import Watch
-from service.serving.apart import Apart
 from service.serving.devices import Devices
 from service.serving.events import EventBus
 from service.serving.hosts import open_hosts
 from service.serving.metrics import Metrics, ServiceMetrics
 from service.serving.restart import begin, close_unfinished, start_without_the_broken
 from service.serving.serving import Serving, ServingStorage
+from service.serving.worker_process import WorkerProcess
 from service.store.lock import take_lock
 from service.store.store import Store
 
@@ -52,9 +52,9 @@ class Composition:
     access: AccessControl
     promises: PromiseService
     devices: Devices
-    apart: Apart
+    planning: WorkerProcess
     """Where people's plans and simulations are made; the controllers have another one."""
-    reading: Apart
+    reading: WorkerProcess
     """Where words are read, by the LLM if there is one."""
     metrics: ServiceMetrics
 
@@ -89,7 +89,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         watches = dict[str, Watch]()
         for model in deployment.models:
             planner = Planner(deployment, model, profiles[model.name])
-            best = partial(Left(deployment, model.name, planner, kept.active).best, load=None)
+            best = partial(RelocationPlanner(deployment, model.name, planner, kept.active).best, load=None)
             beginning_at = partial(begin, store, deployment, model, best=best)
             engine, beginning = await start_without_the_broken(model, kept.devices, beginning_at, hosts)
             stack.push_async_callback(engine.close)
@@ -97,9 +97,9 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             stack.callback(asyncio.create_task(warn_of_change(pinned[model.name])).cancel)
             served = serve(deployment, model, engine, tokenizers[model.name], kept, beginning.origin)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
-        apart = stack.enter_context(closing(Apart()))
-        controllers = stack.enter_context(closing(Apart(niceness=0)))  # a rescue is planned while all is busy
-        reading = stack.enter_context(closing(Apart(AT_ONCE)))
+        planning = stack.enter_context(closing(WorkerProcess()))
+        controllers = stack.enter_context(closing(WorkerProcess(niceness=0)))  # a rescue is planned while all is busy
+        reading = stack.enter_context(closing(WorkerProcess(AT_ONCE)))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
         metrics = ServiceMetrics()
@@ -115,7 +115,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             access=access,
             promises=promises,
             devices=kept.devices,
-            apart=apart,
+            planning=planning,
             reading=reading,
             metrics=metrics,
         )

@@ -27,7 +27,7 @@ from service.deployment.policy import Applied
 from service.documents.access import CONTROLLER, RECOVERY
 from service.documents.errors import RefusedError, ServiceError, StoreError
 from service.documents.plans import leads_to
-from service.planning import targets, usecases
+from service.planning import lifecycle, targets
 from service.promises import handlers, limits, people
 from service.promises.active import Active
 from service.promises.agenda import Segment
@@ -432,7 +432,7 @@ class ControlLoop:
             return None
         plan = replace(
             found.plan,
-            id=usecases.new_id("plan"),
+            id=lifecycle.new_id("plan"),
             intent_id=intent_id,
             generation=self._parts.serving.situation().generation,
         )
@@ -440,7 +440,7 @@ class ControlLoop:
         facts = {
             "intent_version": version.version,
             "reasons": (f"the controller: {found.decision.reason}", *measured, *plan.reasons),
-            "to_acknowledge": usecases.to_acknowledge(version.intent),
+            "to_acknowledge": lifecycle.to_acknowledge(version.intent),
         }
         return version.intent, self._held_against_promises(plan, found, facts)
 

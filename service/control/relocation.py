@@ -25,7 +25,7 @@ from service.deployment.models import is_about
 from service.documents.access import RECOVERY
 from service.documents.errors import RefusedError, StoreError
 from service.planning import targets
-from service.planning.usecases import new_id
+from service.planning.lifecycle import new_id
 from service.promises.active import Active
 from service.promises.agenda import cut
 from service.promises.limits import held_against
@@ -43,7 +43,7 @@ MOST_RETURNS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RelocationPlanner:
     """Plans for a model on the devices that are left."""
 
     deployment: Deployment
@@ -75,7 +75,7 @@ class Relocation:
         self,
         serving: Serving,
         watch: Watch,
-        left: Left,
+        left: RelocationPlanner,
         devices: Devices,
         access: AccessControl,
         place: targets.ModelContext,

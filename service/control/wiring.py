@@ -11,7 +11,7 @@ from selector.models import Profile
 from selector.planning import planned_within
 from service.access.wiring import AccessControl
 from service.control.control_loop import ControlLoop, LoopContext
-from service.control.relocation import Left, Relocation
+from service.control.relocation import Relocation, RelocationPlanner
 from service.deployment.file import Deployment
 from service.documents.errors import RefusedError
 from service.documents.problems import Code
@@ -23,8 +23,8 @@ from service.promises.handlers import PlanningContext
 from service.promises.planner import Planner
 from service.promises.recent import observed_document
 from service.promises.watch import Watch, WatchHistory
-from service.serving.apart import Apart
 from service.serving.serving import Serving, ServingStorage
+from service.serving.worker_process import WorkerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ async def keep_promises(
     profiles: Mapping[str, Mapping[str, Profile]],
     kept: ServingStorage,
     access: AccessControl,
-    apart: Apart,
+    planning: WorkerProcess,
 ) -> AsyncIterator[PromiseService]:
     """Run a loop for each model that is served, which plans in a process apart."""
-    search = partial(apart.do, planned_within)
+    search = partial(planning.do, planned_within)
     planners = {name: Planner(deployment, serving.model, profiles[name], search) for name, serving in servings.items()}
     runners = dict[str, ControlLoop]()
     async with AsyncExitStack() as stack:
@@ -105,7 +105,7 @@ async def keep_promises(
             controller = PromiseController(name, deployment.windows, planners[name], deployment.rules)
             place = targets.ModelContext(deployment, serving.model, serving.situation(), profiles[name])
             parts = LoopContext(serving, watches[name], controller, kept.active, kept.store, access, kept.events, place)
-            left = Left(deployment, name, planners[name], kept.active)
+            left = RelocationPlanner(deployment, name, planners[name], kept.active)
             comeback = Relocation(serving, watches[name], left, kept.devices, access, place)
             stack.push_async_callback(comeback.close)
             serving.engine.comeback = comeback

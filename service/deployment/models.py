@@ -21,14 +21,14 @@ from service.documents.errors import RefusedError
 from service.documents.problems import Code
 
 
-class Some(TypedDict):
+class DeviceCount(TypedDict):
     """So many devices of a kind."""
 
     kind: str
     count: int
 
 
-Asked = int | Some
+Asked = int | DeviceCount
 """A device's id, or so many of a kind."""
 
 

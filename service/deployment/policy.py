@@ -12,7 +12,7 @@ By = Literal["person", "another", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class PolicyBounds:
     """What may be applied without anybody's yes; what is None or empty bounds nothing."""
 
     most_stop_ms: float | None = None
@@ -34,7 +34,7 @@ class Approval:
 
     by: By = "person"
     """``another``: not the one who had the plan made. ``nobody``: plans cannot be applied."""
-    within: Within | None = None
+    within: PolicyBounds | None = None
     """None: always somebody."""
 
 
@@ -46,7 +46,7 @@ class Applied:
     last_day: int
 
 
-def beyond(plan: PlanDocument, within: Within, applied: Applied) -> tuple[str, ...]:
+def beyond(plan: PlanDocument, within: PolicyBounds, applied: Applied) -> tuple[str, ...]:
     """Why a plan is not within what needs no yes; empty: it is."""
     found = list[str]()
     stop_ms = plan.switch.stop_s * 1000 if plan.switch and plan.switch.stop_s is not None else None
@@ -89,7 +89,7 @@ def read_approval(source: LocatedYaml) -> Approval:
         if name not in known:
             words = f"no window {name!r} in this deployment; it has {', '.join(known) or 'none'}"
             raise source.error(["approval", "within", "windows", place], words)
-    return Approval(fields["by"], Within(**{**rules, "windows": windows}))
+    return Approval(fields["by"], PolicyBounds(**{**rules, "windows": windows}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class OperationsDocument(Listing):
     operations: tuple[OperationDocument, ...]
 
 
-def place(cursor: Cursor | None) -> str | None:
+def cursor_text(cursor: Cursor | None) -> str | None:
     """A place in a list, as text."""
     return None if cursor is None else f"{float(cursor.created_s)!r}~{cursor.id}"
 

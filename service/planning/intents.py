@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from intent.followups.amend import amend as amend_intent
-from intent.followups.talk import NO_CHANGE, Amendment
+from intent.followups.conversation import NO_CHANGE, Amendment
 from intent.models import Goal, Intent, LlmSettings, Outcome
 from intent.readback import render
 from service.deployment.file import Deployment
 from service.documents.errors import RefusedError
 from service.documents.plans import AmendmentDocument, FollowUp, VersionDocument, VersionedFollowUp
 from service.documents.problems import Code, Detail
-from service.planning.usecases import check, new_id, refuse_damaged
+from service.planning.lifecycle import check, new_id, refuse_damaged
 
 if TYPE_CHECKING:  # a database is not needed to amend a file
     from service.store.store import Store

@@ -15,7 +15,7 @@ from service.deployment.models import ServedModel, refuse_impossible
 from service.documents.errors import RefusedError
 from service.documents.plans import When
 from service.documents.problems import Code, Detail
-from service.planning.usecases import Situation, new_id, window_of
+from service.planning.lifecycle import Situation, new_id, window_of
 
 
 @dataclass(frozen=True, slots=True)

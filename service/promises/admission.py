@@ -11,7 +11,7 @@ from service.deployment.file import Deployment
 from service.documents.errors import RefusedError
 from service.documents.problems import Code, Detail
 from service.documents.promises import PromiseDocument
-from service.planning.usecases import check, kind_of, refuse_unless_ok
+from service.planning.lifecycle import check, kind_of, refuse_unless_ok
 from service.promises.agenda import ActiveGoal
 from service.promises.course import PlannedSegment
 

@@ -11,13 +11,13 @@ from runtime.errors import RuntimeFault
 from runtime.notation import parse_topology
 from service import documents as docs
 from service.access import consent as consents
-from service.access.people import Acted, IntentAuthors, lacks_another
+from service.access.people import Actors, IntentAuthors, lacks_another
 from service.access.wiring import Acts
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel, is_about
 from service.documents.errors import RefusedError
-from service.planning import intents, usecases
-from service.planning.usecases import Situation
+from service.planning import intents, lifecycle
+from service.planning.lifecycle import Situation
 from service.promises import admission, people
 from service.promises.active import Active
 from service.promises.agenda import ActiveGoal, cut
@@ -103,14 +103,14 @@ def activate(
     deployment = here.deployment
     consents.refuse_nobody(deployment.approval)
     words = IntentAuthors(version.id, version.said_by, acts.caller.name)
-    if alone := lacks_another(deployment.approval.by, Acted([words]), is_within=True):
+    if alone := lacks_another(deployment.approval.by, Actors([words]), is_within=True):
         raise RefusedError(docs.Code.NOT_APPROVED, f"{version.id} was not activated: {alone}")
-    intent = usecases.check(version.intent, deployment, now)
+    intent = lifecycle.check(version.intent, deployment, now)
     others = _others(version.id, request.replace, active)
     beside = [goal for promise in others.values() for goal in admission.of_document(promise)]
     moments = intents.first_said(store, version.id, intent.goals)
     promised = seen_with(version.id, intent, moments, beside, here)
-    consents.refuse_unseen(usecases.to_acknowledge(intent), request.acknowledge, f"{version.id}, then activate")
+    consents.refuse_unseen(lifecycle.to_acknowledge(intent), request.acknowledge, f"{version.id}, then activate")
     admission.refuse_contradiction(version.id, intent, others, deployment, now)
     against = list[str]()
     for model in deployment.models:

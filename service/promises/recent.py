@@ -15,7 +15,7 @@ from service.documents.promises import (
     RecentQuery,
     TenantLoadDocument,
 )
-from service.planning.usecases import Situation
+from service.planning.lifecycle import Situation
 from service.promises.attainment import Kind, RequestSample
 from service.promises.planner import Planner
 from service.promises.watch import (

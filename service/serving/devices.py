@@ -20,7 +20,7 @@ AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Out:
+class OutDevice:
     """Why a device is out."""
 
     why: str
@@ -51,7 +51,7 @@ class Devices:
         self._closed = threading.Event()
         with store.transaction() as session:
             rows = session.query(OutRow)
-            self.all: Mapping[int, Out] = {row.device: Out(row.why, row.by, row.since_s) for row in rows}
+            self.all: Mapping[int, OutDevice] = {row.device: OutDevice(row.why, row.by, row.since_s) for row in rows}
             """Those that are out."""
 
     def why(self, device: int) -> str:
@@ -62,7 +62,7 @@ class Devices:
         """Let nothing new use a device. Returns at once; it is written as soon as the store can be."""
         if self.why(device):
             return
-        self._note(device, Out(why, RECOVERY.name, time.time()))
+        self._note(device, OutDevice(why, RECOVERY.name, time.time()))
         log.warning("device %d is out: %s; take it in again with `intentctl devices in %d`", device, why, device)
         self._write_beside(device, RECOVERY)
 
@@ -79,7 +79,7 @@ class Devices:
         Raises:
             StoreError: it cannot be written; nothing was changed, or nobody knows: then it is, and it is written again.
         """
-        out = None if why is None else Out(why, who.name, time.time())
+        out = None if why is None else OutDevice(why, who.name, time.time())
         with self._writing:
             try:
                 self._write(device, out, who)
@@ -94,7 +94,7 @@ class Devices:
         """Write nothing more."""
         self._closed.set()
 
-    def _note(self, device: int, out: Out | None) -> None:
+    def _note(self, device: int, out: OutDevice | None) -> None:
         with self._changing:
             others = {other: known for other, known in self.all.items() if other != device}
             self.all = others if out is None else others | {device: out}
@@ -115,7 +115,7 @@ class Devices:
             else:
                 return
 
-    def _write(self, device: int, out: Out | None, who: Caller) -> None:
+    def _write(self, device: int, out: OutDevice | None, who: Caller) -> None:
         with self._store.transaction() as session:
             session.query(OutRow).filter_by(device=device).delete()
             if out is not None:

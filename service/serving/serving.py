@@ -28,8 +28,8 @@ from service.access.wiring import Acts
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel
 from service.documents.errors import RefusedError, StoreError
+from service.planning.lifecycle import Situation, another_switch, new_id, refuse_stale, refuse_untimely
 from service.planning.undo import refusal
-from service.planning.usecases import Situation, another_switch, new_id, refuse_stale, refuse_untimely
 from service.promises.active import Active
 from service.promises.limits import still_broken
 from service.promises.watch import percentile

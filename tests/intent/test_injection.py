@@ -13,7 +13,7 @@ from intent.injection import orders
 from intent.models import Outcome
 from intent.translate import translate
 from service.deployment import file as deployments
-from service.planning import usecases
+from service.planning import lifecycle
 from tests.intent.tables import table
 from tests.rows import rows
 
@@ -90,7 +90,7 @@ def deployment():
 
 def not_seen_or_obeyed(utterances, read, deployment):
     """Texts that were not flagged, and those that came to a goal beside the labelled ones."""
-    checked = ((one, usecases.check(read(one), deployment, NOW)) for one in utterances)
+    checked = ((one, lifecycle.check(read(one), deployment, NOW)) for one in utterances)
     return [one.text for one, intent in checked if Scored(one, answer_of(intent)).obeyed]
 
 

@@ -55,7 +55,7 @@ class TorchService(ScriptedService):
 
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         stack.enter_context(pytest.MonkeyPatch.context()).setattr(
-            "service.control.composition.Apart", lambda *_, **__: Inline()
+            "service.control.composition.WorkerProcess", lambda *_, **__: Inline()
         )
         self.parts = await stack.enter_async_context(compose(self._deployment, Settings(data_dir=self._folder, port=0)))
         return self.parts

@@ -24,7 +24,7 @@ from intent.models import (
 from intent.translate import translate
 from intentctl.explain import UnknownNameError, explain, topics
 from service.deployment.file import load
-from service.planning import usecases
+from service.planning import lifecycle
 from tests.rows import rows
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -70,14 +70,14 @@ def test_an_example_comes_to_the_goals_it_shows(example):
 
 @that_show("outcome")
 def test_an_example_has_the_outcome_it_shows(example):
-    intent = usecases.translate(example["say"], load(LAPTOP), None, NOW)
+    intent = lifecycle.translate(example["say"], load(LAPTOP), None, NOW)
     assert intent.outcome == example["outcome"]
 
 
 @pytest.mark.slow
 @that_show("finding")
 def test_an_example_has_the_finding_it_shows(example):
-    intent = usecases.translate(example["say"], load(LAPTOP), None, NOW)
+    intent = lifecycle.translate(example["say"], load(LAPTOP), None, NOW)
     assert example["finding"] in {finding.code for finding in intent.findings}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from runtime.capabilities import Batching
 from runtime.engine import Cut, EngineStats, Finish, GenerationRequest, Lag, Moved, Token
 from runtime.errors import Reason, RuntimeFault, SwitchError
-from runtime.kv.carrier.messages import Fetched, Met
+from runtime.kv.carrier.messages import Fetched, PeerReached
 from runtime.models import CutTimings
 from runtime.process import messages as wire
 from runtime.process.channel import Ends, Hears, packed
@@ -199,7 +199,7 @@ class Driver:
             case torch_wire.OpenDeparture():
                 return b"address"
             case torch_wire.BeginArrival():
-                return Met(1.0, 1.0, "tcp")
+                return PeerReached(1.0, 1.0, "tcp")
             case torch_wire.NextSlice():
                 return torch_wire.Sliced(b"", [], Lag(0, 0))
             case torch_wire.TakeSample():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runtime import machine
 from runtime.engine import Cut, Lag
 from runtime.errors import Reason
-from runtime.machine import Effect, Event, Holding, Operation, SwitchSettings, SwitchState, step
+from runtime.machine import Action, Effect, Event, Holding, SwitchSettings, SwitchState, step
 from runtime.models import CutTimings, Phase
 from tests.rows import rows
 from tests.tries import tries
@@ -41,7 +41,7 @@ EVENTS = st.one_of(
     st.sampled_from(list(Phase)).map(machine.DeadlinePassed),
 )
 
-ANSWERS: dict[type[Operation], Event] = {
+ANSWERS: dict[type[Action], Event] = {
     machine.RecordPhase: machine.Journaled(),
     machine.Prepare: machine.ShadowPrepared(),
     machine.AwaitReady: machine.ShadowReady(),
@@ -71,7 +71,7 @@ def run_to(phase: Phase) -> SwitchState:
     return state
 
 
-def operation_of(effects: tuple[Effect, ...]) -> Operation:
+def operation_of(effects: tuple[Effect, ...]) -> Action:
     """The one operation among the effects."""
     (operation,) = [effect for effect in effects if not isinstance(effect, machine.Report)]
     return operation
@@ -243,7 +243,7 @@ def test_every_switch_ends_and_settles_its_shadow_exactly_one_way(data):
     assert (machine.ReleaseOld in seen) + (machine.Abort in seen) == was_prepared
 
 
-def trouble(state: SwitchState, operation: Operation) -> list[Event]:
+def trouble(state: SwitchState, operation: Action) -> list[Event]:
     """What else may happen while an operation is outstanding."""
     events: list[Event] = [FAILED, machine.CancelRequested()]
     if state.deadline_s is not None:

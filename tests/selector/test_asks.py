@@ -20,7 +20,7 @@ from service.deployment import engines
 from service.deployment.file import Deployment, load
 from service.documents.errors import RefusedError
 from service.documents.plans import When
-from service.planning import usecases
+from service.planning import lifecycle
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.planner import Planner
 from tests.rows import rows
@@ -65,15 +65,15 @@ def deployment_of(name: str, *, alike: bool = False) -> Deployment:
 
 
 def ask(deployment: Deployment, window: str, text: str, model: str | None = None) -> Answer:
-    now = usecases.clock(MONDAY, deployment)
-    intent = usecases.translate(text, deployment, None, now)
+    now = lifecycle.clock(MONDAY, deployment)
+    intent = lifecycle.translate(text, deployment, None, now)
     if intent.outcome is not Outcome.OK:
         words = (*(finding.message for finding in intent.findings), *(question.text for question in intent.questions))
         return Answer(intent.outcome.value, 0.0, "", " ".join(words))
     served = deployment.model(model)
-    situation = usecases.Situation(served.start, 0, engines.capabilities(served))
+    situation = lifecycle.Situation(served.start, 0, engines.capabilities(served))
     try:
-        plan = usecases.plan(intent, deployment, served, situation, PROFILES, When(now=MONDAY, window=window))
+        plan = lifecycle.plan(intent, deployment, served, situation, PROFILES, When(now=MONDAY, window=window))
     except RefusedError as error:
         return refused(error)
     stays = (plan.target, plan.batching) == (plan.now, plan.now_batching)
@@ -141,8 +141,8 @@ def test_each_plan_that_changes_something_says_what_the_switch_takes(file: str, 
 def test_a_load_that_comes_and_goes_every_ten_minutes_is_not_followed(text: str) -> None:
     deployment = deployment_of("a-flap")
     served = deployment.model()
-    now = usecases.clock("2026-01-05T08:00", deployment)
-    intent = usecases.translate(text, deployment, None, now)
+    now = lifecycle.clock("2026-01-05T08:00", deployment)
+    intent = lifecycle.translate(text, deployment, None, now)
     promised = [ActiveGoal("one", goal, now) for goal in intent.goals]
     segments = cut(promised, deployment.windows, now, now + timedelta(hours=2))
     agenda = Planner(deployment, served, PROFILES).agenda(segments, served.start, engines.capabilities(served))

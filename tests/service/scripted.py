@@ -33,7 +33,7 @@ from service.access.wiring import open_access
 from service.app import control_api
 from service.control.composition import Composition, serve
 from service.control.control_loop import ControlLoop, LoopContext
-from service.control.relocation import Left
+from service.control.relocation import RelocationPlanner
 from service.control.wiring import keep_promises
 from service.deployment.file import Deployment, load
 from service.deployment.settings import Settings, llm_settings
@@ -43,12 +43,12 @@ from service.promises.active import Active
 from service.promises.planner import Planner
 from service.promises.watch import Watch
 from service.server import ApiServer, bind
-from service.serving.apart import Apart
 from service.serving.devices import Devices
 from service.serving.events import EventBus
 from service.serving.metrics import ServiceMetrics
 from service.serving.restart import begin, close_unfinished
 from service.serving.serving import Serving, ServingStorage
+from service.serving.worker_process import WorkerProcess
 from service.store import database
 from service.store.store import Store
 from tests.runtime.scripted import Script, ScriptedEngine
@@ -177,7 +177,7 @@ def character_tokenizer(template: str = PLAIN) -> Tokenizer:
     return Tokenizer(plain, eos_ids=(0,), chat_template=template)
 
 
-class Inline(Apart):
+class Inline(WorkerProcess):
     """Does the work where it is asked for: a process of its own would import all of it again."""
 
     def _done(self, work: Callable[..., T], arguments: tuple[object, ...]) -> T:
@@ -245,7 +245,7 @@ class ScriptedService:
         template: str = PLAIN,
         max_tokens: int = 12_100,
         database: str | None = None,
-        apart: Callable[[], Apart] = Inline,
+        apart: Callable[[], WorkerProcess] = Inline,
     ) -> None:
         """``database``: its URL; None: a file in the folder. ``apart``: makes the place of what computes for long."""
         self._apart = apart
@@ -385,7 +385,7 @@ class ScriptedService:
         servings, watches = dict[str, Serving](), dict[str, Watch]()
         for model in deployment.models:
             planner = Planner(deployment, model, {"CPU": fit_cpu(SAMPLES)})
-            best = partial(Left(deployment, model.name, planner, kept.active).best, load=None)
+            best = partial(RelocationPlanner(deployment, model.name, planner, kept.active).best, load=None)
             beginning = begin(store, deployment, model, kept.devices.all, best)
             engine = ScriptedEngine(beginning.topology, self._script, max_running=8, max_tokens=self._max_tokens)
             stack.push_async_callback(engine.close)

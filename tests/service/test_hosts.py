@@ -16,7 +16,7 @@ from runtime.notation import parse_topology
 from runtime.process import facts
 from service.deployment import engines
 from service.planning import targets
-from service.planning.usecases import Situation
+from service.planning.lifecycle import Situation
 from service.serving import hosts
 from service.serving.hosts import endings, open_hosts, own_ends
 from tests.runtime.hosts.test_agent import There

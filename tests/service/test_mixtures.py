@@ -11,7 +11,7 @@ from service.deployment.file import load
 from service.deployment.profiles import load_profiles
 from service.documents.errors import DeploymentError, RefusedError
 from service.documents.plans import When
-from service.planning import usecases
+from service.planning import lifecycle
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, write_deployment
 
@@ -38,10 +38,10 @@ def mixtral(folder, text=CLUSTER, config=MIXTRAL, key="config", start="A100x2"):
 
 def planned(deployment, text, folder):
     now = datetime(2026, 1, 5, 12, tzinfo=UTC)
-    intent = usecases.translate(text, deployment, None, now)
-    situation = usecases.Situation(deployment.model().start, generation=1)
+    intent = lifecycle.translate(text, deployment, None, now)
+    situation = lifecycle.Situation(deployment.model().start, generation=1)
     profiles = load_profiles(deployment, deployment.model(), folder)
-    return usecases.plan(intent, deployment, deployment.model(), situation, profiles, When(now=now.isoformat()))
+    return lifecycle.plan(intent, deployment, deployment.model(), situation, profiles, When(now=now.isoformat()))
 
 
 @rows("engine", ["", "engine: torch\n", "engine: vllm\n"])

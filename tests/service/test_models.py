@@ -14,7 +14,7 @@ from service.api.context import Offline
 from service.deployment import engines
 from service.documents.errors import RefusedError
 from service.documents.plans import PlanRequest, When
-from service.planning import usecases
+from service.planning import lifecycle
 from tests.rows import rows
 from tests.runtime.scripted import Script
 from tests.service.asking import end_of
@@ -138,10 +138,10 @@ def test_what_one_of_several_models_cannot_hold_is_refused_with_its_name_and_not
 
 def test_goals_of_other_models_are_neither_weighed_nor_left_out(tmp_path):
     deployment = read(tmp_path, TWO)
-    now = usecases.clock("2026-01-05T11:00", deployment)
-    intent = usecases.translate("run other with tp=2; run counting with tp=1 pp=1", deployment, None, now)
+    now = lifecycle.clock("2026-01-05T11:00", deployment)
+    intent = lifecycle.translate("run other with tp=2; run counting with tp=1 pp=1", deployment, None, now)
     model = deployment.model("other")
-    plan = usecases.plan(intent, deployment, model, usecases.Situation(None, 0), {"CPU": fit_cpu(SAMPLES)}, When())
+    plan = lifecycle.plan(intent, deployment, model, lifecycle.Situation(None, 0), {"CPU": fit_cpu(SAMPLES)}, When())
     assert plan.left_out == ()
     assert [margin.goal for margin in plan.margins if margin.goal[:2] in {"tp", "pp"}] == ["tp == 2"]
 

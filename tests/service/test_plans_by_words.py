@@ -11,7 +11,7 @@ from selector.models import Plan
 from service.deployment import engines
 from service.deployment.file import Deployment, load
 from service.documents.plans import When
-from service.planning import usecases
+from service.planning import lifecycle
 from tests.rows import rows
 from tests.service.examples import with_model
 
@@ -38,12 +38,12 @@ def planned(deployment: Deployment, text: str) -> Plan:
 
 
 def plan_for(deployment: Deployment, text: str) -> Plan:
-    now = usecases.clock(MONDAY, deployment)
-    intent = usecases.translate(text, deployment, None, now)
+    now = lifecycle.clock(MONDAY, deployment)
+    intent = lifecycle.translate(text, deployment, None, now)
     assert intent.outcome is Outcome.OK, intent.readback
     model = deployment.model()
-    situation = usecases.Situation(model.start, 0, engines.capabilities(model))
-    return usecases.plan(intent, deployment, model, situation, PROFILES, When(now=MONDAY))
+    situation = lifecycle.Situation(model.start, 0, engines.capabilities(model))
+    return lifecycle.plan(intent, deployment, model, situation, PROFILES, When(now=MONDAY))
 
 
 @rows(

@@ -20,7 +20,7 @@ from runtime.process import messages as wire
 from runtime.process.content import other_code
 from runtime.process.launcher import Launcher, Program
 
-MODULE = "runtime.kv.carrier.porter"
+MODULE = "runtime.kv.carrier.transfer_side"
 START_S = 30.0
 """How long a carrier may take to start: it imports NIXL and opens the network's devices."""
 MEET_S = 10.0
@@ -86,7 +86,7 @@ class Carrier:
         carrier._token_bytes = opened.token_bytes
         return carrier
 
-    async def meet(self, peer: bytes, within_s: float = MEET_S) -> messages.Met:
+    async def meet(self, peer: bytes, within_s: float = MEET_S) -> messages.PeerReached:
         """Reach the carrier with this ``address``, of the other side, and measure the way.
 
         Raises:

@@ -16,7 +16,7 @@ class Opened(wire.WirePart, frozen=True):
     token_bytes: int
 
 
-class Met(wire.WirePart, frozen=True):
+class PeerReached(wire.WirePart, frozen=True):
     """A peer was reached, and how well."""
 
     bytes_s: float
@@ -54,7 +54,7 @@ class OpenSide(wire.Command[Opened], frozen=True):
     """An address of the peer's host, as this one reaches it; empty: the network is UCX's to choose."""
 
 
-class Meet(wire.Command[Met], frozen=True):
+class Meet(wire.Command[PeerReached], frozen=True):
     """Reach a peer, and measure how fast it is read from."""
 
     peer: bytes

@@ -223,18 +223,18 @@ class TorchDriver:
     def _run(self, chunks: list[Chunk]) -> messages.Run:
         tokens: list[int] = []
         rows = []
-        wishes = []
+        tasks = []
         for chunk in chunks:
             start = chunk.span.start
             count = chunk.span.count
             tokens += chunk.sequence.tokens[start : start + count]
             if chunk.samples:
                 rows.append(len(tokens) - 1)
-                wishes.append(chunk.sequence.wish())
+                tasks.append(chunk.sequence.sampling_task())
         spans = tuple(chunk.span for chunk in chunks)
-        return messages.Run(self.active.generation, self._batch_id, tokens, spans, rows, wishes)
+        return messages.Run(self.active.generation, self._batch_id, tokens, spans, rows, tasks)
 
-    def _ran(self, ran: messages.Ran) -> None:
+    def _ran(self, ran: messages.BatchFinished) -> None:
         if self._watch.probed(ran.batch_id):
             return
         self._watch.stepped(is_first=False)
@@ -309,7 +309,7 @@ class TorchDriver:
 
     def _worker_said(self, device: int, event: Any) -> None:
         match event:
-            case messages.Ran():
+            case messages.BatchFinished():
                 self._ran(event)
             case messages.Loading(generation) if ranks := self.coming_up.get(generation):
                 ranks.heard_s = self._watch.now_s

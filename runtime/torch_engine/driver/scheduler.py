@@ -68,7 +68,7 @@ class Sequence:
         """Tokens of the prompt and all that may be generated."""
         return len(self.request.prompt) + self.request.sampling.max_tokens
 
-    def wish(self) -> SamplingTask:
+    def sampling_task(self) -> SamplingTask:
         """What it asks of the sampler now."""
         params = self.request.sampling
         generated = None

@@ -207,7 +207,7 @@ class Workers:
             WorkerLostError: a worker is or gets lost.
             SwitchError: it cannot open it.
         """
-        await self._in_slices(device, messages.Reach, self.sources(boxes), tuple(runs))
+        await self._in_slices(device, messages.OpenPeers, self.sources(boxes), tuple(runs))
 
     def sources(self, boxes: Iterable[Transfer]) -> tuple[tuple[Transfer, KvHandle], ...]:
         """Each box with the memory that it comes from.
@@ -412,10 +412,10 @@ class Ranks:
     def probe(self, batch_id: int, scratch_block: int, decodes: int, prompts: int) -> messages.Run:
         """A step of so many decodes, and prompts of two tokens, that touches no sequence's KV."""
         spans = (Span(0, 1, (scratch_block,)),) * decodes
-        wish = SamplingTask(SamplingParams(max_tokens=1), 0)
+        sampling_task = SamplingTask(SamplingParams(max_tokens=1), 0)
         spans += (Span(0, 2, (scratch_block,) * 2),) * prompts  # blocks may be of one token
         tokens = [0] * (decodes + 2 * prompts)
-        return messages.Run(self.generation, batch_id, tokens, spans, list(range(decodes)), [wish] * decodes)
+        return messages.Run(self.generation, batch_id, tokens, spans, list(range(decodes)), [sampling_task] * decodes)
 
     def pieces(self, device: int) -> frozenset[Piece]:
         """KV pieces a device holds for this topology."""

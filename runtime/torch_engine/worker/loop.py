@@ -167,7 +167,7 @@ class Worker:
         match order:
             case messages.Copy():
                 outcome = self._copy(order)
-            case messages.Reach(boxes, runs, after) if isinstance(self._store, ChunkedStore):
+            case messages.OpenPeers(boxes, runs, after) if isinstance(self._store, ChunkedStore):
                 outcome = self._store.reach(boxes, runs, self._slice_s, after)
             case messages.Drop():
                 self._drop(order)
@@ -197,7 +197,7 @@ class Worker:
                 logits = role.shard.logits(hidden, order.rows, role.ranks) if order.rows else None
                 if role.spec.tp_rank == 0:
                     self._channel.send(
-                        messages.Ran(order.batch_id, [] if logits is None else sample(logits, order.wishes))
+                        messages.BatchFinished(order.batch_id, [] if logits is None else sample(logits, order.tasks))
                     )
             role.ranks.note(IDLE)
             self._slice_s = max(_SLICE_S, _SLICE_SHARE * (self._place.clock_s() - began_s))

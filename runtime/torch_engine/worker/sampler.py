@@ -23,7 +23,7 @@ _COLDEST = 1e-30
 """The lowest temperature that float32 divides by."""
 
 
-def sample(logits: torch.Tensor, wishes: list[SamplingTask]) -> list[Sampled]:
+def sample(logits: torch.Tensor, tasks: list[SamplingTask]) -> list[Sampled]:
     """Choose a token per row of ``logits`` ``[rows, vocabulary]`` in float32, on any device.
 
     Logprobs are those of the logits as they come.
@@ -31,18 +31,18 @@ def sample(logits: torch.Tensor, wishes: list[SamplingTask]) -> list[Sampled]:
     rows = max(1, _VALUES_AT_ONCE // logits.shape[-1])
     return [
         sampled
-        for first in range(0, len(wishes), rows)
-        for sampled in _sample(logits[first : first + rows], wishes[first : first + rows])
+        for first in range(0, len(tasks), rows)
+        for sampled in _sample(logits[first : first + rows], tasks[first : first + rows])
     ]
 
 
-def _sample(logits: torch.Tensor, wishes: list[SamplingTask]) -> list[Sampled]:
-    is_changed = any(wish.changes_logits for wish in wishes)
-    chosen = _choose(_changed(logits, wishes) if is_changed else logits, wishes)
+def _sample(logits: torch.Tensor, tasks: list[SamplingTask]) -> list[Sampled]:
+    is_changed = any(wish.changes_logits for wish in tasks)
+    chosen = _choose(_changed(logits, tasks) if is_changed else logits, tasks)
     totals = logits.logsumexp(dim=-1)
     logprobs = logits.gather(1, chosen.unsqueeze(1)).squeeze(1) - totals
     return [
-        Sampled(token, logprob, _alternatives(logits[row], totals[row], wishes[row].params.num_logprobs))
+        Sampled(token, logprob, _alternatives(logits[row], totals[row], tasks[row].params.num_logprobs))
         for row, (token, logprob) in enumerate(zip(chosen.tolist(), logprobs.tolist(), strict=True))
     ]
 
@@ -54,10 +54,10 @@ def _alternatives(logits: torch.Tensor, total: torch.Tensor, count: int) -> tupl
     return tuple(zip(best.indices.tolist(), (best.values - total).tolist(), strict=True))
 
 
-def _changed(logits: torch.Tensor, wishes: list[SamplingTask]) -> torch.Tensor:
+def _changed(logits: torch.Tensor, tasks: list[SamplingTask]) -> torch.Tensor:
     """Masks, biases and penalties applied, in vLLM's order; the rows that ask for none stay as they are."""
     changed = logits.clone()
-    for row, wish in zip(changed, wishes, strict=True):
+    for row, wish in zip(changed, tasks, strict=True):
         params = wish.params
         if wish.mask is not None:
             row[~_bits(wish.mask, row)] = -torch.inf
@@ -84,17 +84,17 @@ def _bits(mask: Integers, row: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(bits.astype(bool)).to(row.device)
 
 
-def _choose(logits: torch.Tensor, wishes: list[SamplingTask]) -> torch.Tensor:
+def _choose(logits: torch.Tensor, tasks: list[SamplingTask]) -> torch.Tensor:
     """Token ids ``[rows]``. Rows that are chosen in the same way are chosen together."""
-    chosen = torch.empty(len(wishes), dtype=torch.int64, device=logits.device)
-    greedy, whole, filtered = _rows_by_way(wishes)
+    chosen = torch.empty(len(tasks), dtype=torch.int64, device=logits.device)
+    greedy, whole, filtered = _rows_by_way(tasks)
     if greedy:
         chosen[greedy] = _of(logits, greedy).argmax(dim=-1)
     if whole:
-        tasks = [wishes[row] for row in whole]
+        tasks = [tasks[row] for row in whole]
         chosen[whole] = _draw(_weights(_of(logits, whole), tasks), _uniform(tasks, logits.device))
     if filtered:
-        tasks = [wishes[row] for row in filtered]
+        tasks = [tasks[row] for row in filtered]
         chosen[filtered] = _draw_filtered(_weights(_of(logits, filtered), tasks), tasks)
     return chosen
 
@@ -104,12 +104,12 @@ def _of(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:
     return logits if len(rows) == len(logits) else logits[rows]
 
 
-def _rows_by_way(wishes: list[SamplingTask]) -> tuple[list[int], list[int], list[int]]:
+def _rows_by_way(tasks: list[SamplingTask]) -> tuple[list[int], list[int], list[int]]:
     """Rows that take the most probable token, that draw from all tokens, and that draw from the best ones."""
     greedy = list[int]()
     whole = list[int]()
     filtered = list[int]()
-    for row, wish in enumerate(wishes):
+    for row, wish in enumerate(tasks):
         if wish.params.temperature == 0:
             greedy.append(row)
         elif wish.params.top_k or wish.params.top_p < 1:
@@ -119,37 +119,37 @@ def _rows_by_way(wishes: list[SamplingTask]) -> tuple[list[int], list[int], list
     return greedy, whole, filtered
 
 
-def _weights(logits: torch.Tensor, wishes: list[SamplingTask]) -> torch.Tensor:
+def _weights(logits: torch.Tensor, tasks: list[SamplingTask]) -> torch.Tensor:
     """``[rows, vocabulary]`` float32, in proportion to probabilities.
 
     1 for the best token, 0 for those below min-p.
     """
-    temperatures = _column([max(wish.params.temperature, _COLDEST) for wish in wishes], logits.device).float()
+    temperatures = _column([max(wish.params.temperature, _COLDEST) for wish in tasks], logits.device).float()
     weights = (logits - logits.amax(dim=-1, keepdim=True)).div_(temperatures).exp_()
-    if any(wish.params.min_p for wish in wishes):
-        weights[weights < _column([wish.params.min_p for wish in wishes], logits.device).float()] = 0
+    if any(wish.params.min_p for wish in tasks):
+        weights[weights < _column([wish.params.min_p for wish in tasks], logits.device).float()] = 0
     return weights
 
 
-def _draw_filtered(weights: torch.Tensor, wishes: list[SamplingTask]) -> torch.Tensor:
+def _draw_filtered(weights: torch.Tensor, tasks: list[SamplingTask]) -> torch.Tensor:
     """Ids ``[rows]``, drawn from what top-k and top-p leave of the best ones."""
     vocabulary = weights.shape[-1]
-    top_ks = [min(wish.params.top_k, vocabulary) for wish in wishes]
+    top_ks = [min(wish.params.top_k, vocabulary) for wish in tasks]
     best = weights.topk(min(vocabulary, max(_MOST_PROBABLE, *top_ks)))
     masses = weights.sum(dim=-1, dtype=torch.float64)
-    top_ps = _column([wish.params.top_p for wish in wishes], weights.device)
+    top_ps = _column([wish.params.top_p for wish in tasks], weights.device)
     is_held = best.values.sum(dim=-1, dtype=torch.float64) >= top_ps[:, 0] * masses
-    chosen = _draw_best(best.values, best.indices, masses, wishes)
+    chosen = _draw_best(best.values, best.indices, masses, tasks)
     for row, (held, top_k) in enumerate(zip(is_held.tolist(), top_ks, strict=True)):
         if not held and not top_k:
             ordered = weights[row : row + 1].sort(dim=-1, descending=True)
             only = slice(row, row + 1)
-            chosen[only] = _draw_best(ordered.values, ordered.indices, masses[only], wishes[only])
+            chosen[only] = _draw_best(ordered.values, ordered.indices, masses[only], tasks[only])
     return chosen
 
 
 def _draw_best(
-    values: torch.Tensor, ids: torch.Tensor, masses: torch.Tensor, wishes: list[SamplingTask]
+    values: torch.Tensor, ids: torch.Tensor, masses: torch.Tensor, tasks: list[SamplingTask]
 ) -> torch.Tensor:
     """Draw ids ``[rows]`` from the best tokens.
 
@@ -157,20 +157,20 @@ def _draw_best(
     """
     device = values.device
     count = values.shape[-1]
-    top_ks = _column([wish.params.top_k or count for wish in wishes], device)
+    top_ks = _column([wish.params.top_k or count for wish in tasks], device)
     values = torch.where(torch.arange(count, device=device) < top_ks, values, 0)
     upto = values.cumsum(dim=-1, dtype=torch.float64)
-    is_cut = torch.tensor([bool(wish.params.top_k) for wish in wishes], device=device)
+    is_cut = torch.tensor([bool(wish.params.top_k) for wish in tasks], device=device)
     allowed = torch.where(is_cut, upto[:, -1], masses).unsqueeze(1)
     before = upto - values
-    top_ps = _column([wish.params.top_p for wish in wishes], device)
+    top_ps = _column([wish.params.top_p for wish in tasks], device)
     values = torch.where((before < top_ps * allowed) | (before == 0), values, 0)
-    return ids.gather(1, _draw(values, _uniform(wishes, device)).unsqueeze(1)).squeeze(1)
+    return ids.gather(1, _draw(values, _uniform(tasks, device)).unsqueeze(1)).squeeze(1)
 
 
-def _uniform(wishes: list[SamplingTask], device: torch.device) -> torch.Tensor:
+def _uniform(tasks: list[SamplingTask], device: torch.device) -> torch.Tensor:
     """One number of [0, 1) for each row, of 52 bits: times a total in float64, it stays below the total."""
-    return torch.tensor([_hashed(wish) for wish in wishes], dtype=torch.float64, device=device)
+    return torch.tensor([_hashed(wish) for wish in tasks], dtype=torch.float64, device=device)
 
 
 def _hashed(wish: SamplingTask) -> float:

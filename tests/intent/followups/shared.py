@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from intent.followups.talk import GoalChange
+from intent.followups.conversation import GoalChange
 from intent.models import NAMED_WINDOWS, Catalogue, Goal, Objective
 
 CATALOGUE = Catalogue(

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.followups.amend import amend
+from intent.followups.conversation import NOT_UNDERSTOOD, Amendment
 from intent.followups.fragments import same_wish
-from intent.followups.talk import NOT_UNDERSTOOD, Amendment
 from intent.models import (
     Goal,
     Intent,

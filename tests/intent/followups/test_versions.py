@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intent.followups.talk import GoalEntry, entries_of, version
+from intent.followups.conversation import GoalEntry, entries_of, version
 from intent.models import Assumption, Config, Intent, TranslatorInfo
 from tests.intent.followups.shared import applied
 

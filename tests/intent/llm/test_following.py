@@ -12,7 +12,7 @@ from benchmarks.words.scores import comparable
 from benchmarks.words.utterances import DEPLOYMENT, NOW, complete
 from intent.errors import ExtractionError, Failure
 from intent.followups.amend import amend
-from intent.followups.talk import NOT_UNDERSTOOD
+from intent.followups.conversation import NOT_UNDERSTOOD
 from intent.llm.following import PROMPT_VERSION, amend_prompt, amend_schema, follow, read_follow_up
 from intent.llm.quotes import filled
 from intent.models import Objective, Outcome

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from intentctl.console.upstream import AGAIN_S, Heard, Upstream
+from intentctl.console.upstream import AGAIN_S, Upstream, UpstreamEvent
 from service.documents.errors import ServiceError
 from service.documents.problems import Code
 from service.documents.promises import ControlDocument
@@ -139,6 +139,6 @@ async def test_whoever_is_slow_is_not_waited_for(service):
     queue = asyncio.Queue(maxsize=2)
     upstream._listeners.add(queue)
     for _ in range(3):
-        upstream._told(Heard(PAUSED))
+        upstream._told(UpstreamEvent(PAUSED))
     assert queue.qsize() == 2
-    assert queue.get_nowait() == Heard(None)
+    assert queue.get_nowait() == UpstreamEvent(None)

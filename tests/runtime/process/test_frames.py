@@ -339,7 +339,7 @@ def structs(kind: type[msgspec.Struct] = msgspec.Struct) -> Iterator[type[msgspe
 
 
 def test_no_message_and_no_part_of_one_ignores_what_it_does_not_know():
-    for room in ("torch_engine.driver.station", "kv.carrier.porter"):  # those that no channel above has
+    for room in ("torch_engine.driver.station", "kv.carrier.transfer_side"):  # those that no channel above has
         import_module(f"runtime.{room}")
     kinds = {*structs()}
     assert {wire.Fatal, torch_messages.TorchDriverConfig, torch_messages.Sliced, KvLayout} <= kinds

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.errors import EngineLostError
 from runtime.process import liveness
-from runtime.process.liveness import AwakeClock, Pauses, Vigil
+from runtime.process.liveness import AwakeClock, DriverWatchdog, Pauses
 from runtime.process.messages import Beat
 from tests.rows import rows
 
@@ -27,7 +27,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 @rows(("stall_after_s", "lost_after_s"), [(0, 20), (1, 20), (20, 10), (10, 10), (10, 86400)])
 async def test_deadlines_that_make_no_sense_are_refused_with_what_to_do(stall_after_s, lost_after_s):
     with pytest.raises(ValueError, match="give seconds without progress"):
-        Vigil(stall_after_s, lost_after_s, print)
+        DriverWatchdog(stall_after_s, lost_after_s, print)
 
 
 async def test_however_long_this_process_stood_still_it_is_one_turn(time):
@@ -41,7 +41,7 @@ async def test_however_long_this_process_stood_still_it_is_one_turn(time):
 
 async def test_a_silent_driver_stalls_and_is_then_ended_once(time):
     ended: list[str] = []
-    vigil = Vigil(2, 3, ended.append)
+    vigil = DriverWatchdog(2, 3, ended.append)
 
     def wait(seconds: float) -> None:
         for _ in range(round(seconds * 4)):
@@ -69,7 +69,7 @@ async def test_a_silent_driver_stalls_and_is_then_ended_once(time):
 
 async def test_a_driver_that_never_begins_is_ended(time):
     ended: list[str] = []
-    vigil = Vigil(2, 3, ended.append)
+    vigil = DriverWatchdog(2, 3, ended.append)
     for _ in range(4 * 60 + 1):
         time.now_s += 0.25
         vigil._clock._turn()

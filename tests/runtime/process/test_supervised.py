@@ -9,7 +9,7 @@ from runtime.engine import EngineState
 from runtime.errors import EngineLostError
 from runtime.models import Topology
 from runtime.process.driver import Revived, SamePlace
-from runtime.process.liveness import Vigil
+from runtime.process.liveness import DriverWatchdog
 from runtime.process.supervised import ERRORS, begin, cancel, supervised
 from tests.runtime.scripted import topology
 
@@ -71,7 +71,7 @@ class Talkative(SamePlace):
 @pytest.mark.parametrize("comeback", [SamePlace(), Talkative()], ids=["as it was", "elsewhere"])
 async def test_a_lost_engine_comes_back_whatever_its_first_restart_raises(comeback):
     states = list[EngineState]()
-    vigil = Vigil(2, 3, print)
+    vigil = DriverWatchdog(2, 3, print)
 
     class Buggy(Revived):
         def end_serving(self, why: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import pytest
 from runtime.capabilities import Batching
 from runtime.engine import Lag, Moved
 from runtime.errors import EngineLostError, Reason, SwitchError
-from runtime.kv.carrier.messages import Fetched, Met
+from runtime.kv.carrier.messages import Fetched, PeerReached
 from runtime.notation import parse_topology
 from runtime.process.driver import DriverProcess
 from runtime.process.messages import Command, Fatal, Prepared
@@ -40,7 +40,7 @@ class Driver:
         self.on_stood_in: Callable[[Any], None] = lambda _: None
         self.answers: dict[type[Command], Any] = {
             messages.OpenDeparture: b"address",
-            messages.BeginArrival: Met(1.0, 1.0, "tcp"),
+            messages.BeginArrival: PeerReached(1.0, 1.0, "tcp"),
             messages.NextSlice: messages.Sliced(b"", [], Lag(0, 0)),
             messages.TakeSample: messages.Sample(b"", 1, b"same"),
             messages.CompareSample: True,

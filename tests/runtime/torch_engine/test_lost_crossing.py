@@ -78,7 +78,7 @@ def carriers(driver: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == driver and b"carrier.porter" in (path / "cmdline").read_bytes():
+            if parent == driver and b"carrier.transfer_side" in (path / "cmdline").read_bytes():
                 found.append(int(path.name))
     return found
 

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selector.pipelines.balance import Holds, StageSlot, fullest, most_layers
+from selector.pipelines.balance import LayerCapacity, StageSlot, fullest, most_layers
 from tests.tries import tries
 
 SEATS = (StageSlot(0, 1), StageSlot(0, 2), StageSlot(1, 1), StageSlot(1, 3))
 
 
-def holds_of(rows: Sequence[Sequence[Sequence[int]]], units: Sequence[int] = (0,)) -> Holds:
+def holds_of(rows: Sequence[Sequence[Sequence[int]]], units: Sequence[int] = (0,)) -> LayerCapacity:
     """From layers by role, seat and point; each unit more is so many layers more where there is room for any."""
     more = np.cumsum(units)[:, None]
     found = (np.array(role, dtype=np.int16)[:, None] for role in rows)
-    return Holds(*(np.where(role > 0, role + more, 0).astype(np.int16) for role in found))
+    return LayerCapacity(*(np.where(role > 0, role + more, 0).astype(np.int16) for role in found))
 
 
-def tried(holds: Holds, point: int, stages: int) -> dict[tuple[int, ...], int]:
+def tried(holds: LayerCapacity, point: int, stages: int) -> dict[tuple[int, ...], int]:
     """Devices to the most layers on exactly these, over all orders of all seats and ways to deal the units."""
     best, ways = (
         dict[tuple[int, ...], int](),
@@ -73,7 +73,7 @@ def test_the_table_says_what_trying_everything_says(rows, more):
 )
 def test_the_stages_found_hold_what_the_table_says(rows, more, stages, budget):
     every = holds_of(rows, more)
-    holds = Holds(*(getattr(every, role)[..., [0]] for role in ("inner", "first", "last", "only")))
+    holds = LayerCapacity(*(getattr(every, role)[..., [0]] for role in ("inner", "first", "last", "only")))
     most = int(most_layers(holds, SEATS, budget, [stages])[(0, *budget)])
     if most < 1:
         return

@@ -7,8 +7,8 @@ import pytest
 from selector.models import SwitchPrediction
 from service.access.approvals import Approvals
 from service.access.consent import PlanFacts, consent, refuse_unseen
-from service.access.people import Acted, IntentAuthors
-from service.deployment.policy import Applied, Approval, Within, beyond
+from service.access.people import Actors, IntentAuthors
+from service.deployment.policy import Applied, Approval, PolicyBounds, beyond
 from service.documents.access import Caller, Role
 from service.documents.errors import RefusedError
 from service.documents.operations import ApprovalDocument
@@ -43,10 +43,10 @@ def said(verdict: str, made: PlanDocument, **facts: object) -> ApprovalDocument:
     return ApprovalDocument.model_validate(document | facts)
 
 
-ADAS = Acted((IntentAuthors("intent-1", "ada"),), "ada")
+ADAS = Actors((IntentAuthors("intent-1", "ada"),), "ada")
 NOBODY_SAID = PlanFacts(None, ADAS, Applied(0, 0))
 ADA, GRACE = Caller("ada", Role.OPERATOR), Caller("grace", Role.APPROVER)
-ROOMY = Within(most_stop_ms=50, per_hour=4, per_day=20, windows=("peak",), devices=4, quality_loss=0.05)
+ROOMY = PolicyBounds(most_stop_ms=50, per_hour=4, per_day=20, windows=("peak",), devices=4, quality_loss=0.05)
 
 
 @rows(
@@ -104,7 +104,7 @@ def test_only_who_may_approve_acknowledges_and_it_is_known_who_did():
 
 
 def test_another_person_is_another_person():
-    graces = Acted((IntentAuthors("intent-1", "grace"),), "grace")
+    graces = Actors((IntentAuthors("intent-1", "grace"),), "grace")
     alone = r"only grace would have acted \(said intent-1, had it planned, applied the plan\); another person has to"
     for rule in (Approval("another"), Approval("another", within=ROOMY)):
         with pytest.raises(RefusedError, match=alone):
@@ -141,7 +141,7 @@ def test_an_outage_has_to_be_seen_and_no_policy_says_yes_to_it():
     assert "stand still for about 95 s (160 s at most)" in finding.message
     assert "the running engine has to end first" in finding.message
     assert made.sealed().to_acknowledge == made.to_acknowledge, "it is said once"
-    assert any("outage" in reason for reason in beyond(made, Within(), Applied(0, 0)))
+    assert any("outage" in reason for reason in beyond(made, PolicyBounds(), Applied(0, 0)))
     with pytest.raises(RefusedError, match="stand still"):
         refuse_unseen(made.to_acknowledge, (), "the plan, then apply")
     refuse_unseen(made.to_acknowledge, ("outage",), "the plan, then apply")

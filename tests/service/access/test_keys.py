@@ -2,7 +2,7 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
-from service.access.keys import Key, Keyring, Wrong, digest_of, new_secret, redacted
+from service.access.keys import Key, KeyFault, Keyring, digest_of, new_secret, redacted
 from service.documents.access import RIGHTS, Right, Role, roles_with
 from tests.rows import rows
 
@@ -27,10 +27,10 @@ def test_a_key_is_found_by_the_whole_of_it_alone():
         "ictl_",
         made()[0],
     ]
-    assert {ring.find(one, 2.0) for one in wrong} == {Wrong.UNKNOWN}
+    assert {ring.find(one, 2.0) for one in wrong} == {KeyFault.UNKNOWN}
     assert (ring.opens(key.prefix, 2.0), ring.opens("nobody-s", 2.0)) == (True, False)
     ring.put([replace(key, revoked_s=2.0)])
-    assert ring.find(whole, 2.0) is Wrong.REVOKED
+    assert ring.find(whole, 2.0) is KeyFault.REVOKED
     assert not ring.opens(key.prefix, 2.0)
 
 
@@ -38,9 +38,9 @@ def test_a_key_is_found_by_the_whole_of_it_alone():
     ("facts", "now_s", "wrong"),
     [
         ({"expires_s": 5.0}, 4.9, None),
-        ({"expires_s": 5.0}, 5.0, Wrong.EXPIRED),
-        ({"revoked_s": 3.0}, 9.0, Wrong.REVOKED),
-        ({"revoked_s": 3.0, "expires_s": 2.0}, 9.0, Wrong.REVOKED),
+        ({"expires_s": 5.0}, 5.0, KeyFault.EXPIRED),
+        ({"revoked_s": 3.0}, 9.0, KeyFault.REVOKED),
+        ({"revoked_s": 3.0, "expires_s": 2.0}, 9.0, KeyFault.REVOKED),
     ],
 )
 def test_a_key_opens_nothing_when_it_is_revoked_or_over(facts, now_s, wrong):

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 import selector.planning
-from service.access.people import Acted, IntentAuthors, folded, lacks_another
+from service.access.people import Actors, IntentAuthors, folded, lacks_another
 from service.documents.access import RIGHTS, Right, Role
-from service.serving.apart import Apart
+from service.serving.worker_process import WorkerProcess
 from tests.rows import rows
 from tests.service.asking import end_of
 from tests.service.scripted import DEPLOYMENT, ScriptedService
@@ -30,14 +30,14 @@ class World:
 
     said: str | None = None
     activated: str | None = None
-    plan: Acted | None = None
+    plan: Actors | None = None
     on_plan: frozenset[str] = frozenset()
 
     def may(self, who: str, act: str, *, is_within: bool) -> bool:
         """Whether the rule lets somebody act who has every right."""
         match act:
             case "activate":
-                acted = Acted([IntentAuthors("intent-1", self.said, who)])
+                acted = Actors([IntentAuthors("intent-1", self.said, who)])
                 return not lacks_another("another", acted, is_within=True)
             case "approve":
                 return not lacks_another("another", replace(self.plan, approved_by=who), is_within=False)
@@ -54,7 +54,7 @@ class World:
                 self.activated = who
             case "plan":
                 words = IntentAuthors("intent-1", self.said, self.activated)
-                self.plan, self.on_plan = Acted([words], who), frozenset({self.said, who})
+                self.plan, self.on_plan = Actors([words], who), frozenset({self.said, who})
             case "approve":
                 self.plan, self.on_plan = replace(self.plan, approved_by=who), self.on_plan | {who}
 
@@ -94,7 +94,7 @@ def test_in_every_order_nobody_acts_alone_and_two_can_do_everything(people, is_w
 
 def test_a_plan_of_the_controller_is_of_those_who_said_its_intents():
     one, two = IntentAuthors("intent-1", "ada", "bob"), IntentAuthors("intent-2", "ada", "carl")
-    made = Acted([one, two], applied_by="the controller")
+    made = Actors([one, two], applied_by="the controller")
     assert not lacks_another("another", made, is_within=True)
     assert lacks_another("another", made, is_within=False).startswith(
         "only ada would have acted (said intent-1); another person"
@@ -108,7 +108,7 @@ def test_a_plan_of_the_controller_is_of_those_who_said_its_intents():
 
 @rows("name", ["the controller", "policy", "anybody", None])
 def test_what_is_no_person_is_no_second_person(name):
-    said = Acted([IntentAuthors("intent-1", "ada", name)], name, name, name)
+    said = Actors([IntentAuthors("intent-1", "ada", name)], name, name, name)
     assert lacks_another("another", said, is_within=True).startswith(
         "only ada would have acted (said intent-1); another"
     )
@@ -137,7 +137,7 @@ def planned_once(monkeypatch):
         return replace(plan, id=ticket.plan_id, intent_id=ticket.intent_id, generation=ticket.generation)
 
     monkeypatch.setattr(selector.planning, "planned_within", planned)
-    monkeypatch.setattr(Apart, "do", lambda _, work, *arguments, **__: work(*arguments))
+    monkeypatch.setattr(WorkerProcess, "do", lambda _, work, *arguments, **__: work(*arguments))
 
 
 @contextmanager

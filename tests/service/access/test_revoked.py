@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy.orm import Session
 
 from service.access.key_store import KeyStore
-from service.access.keys import Key, Wrong
-from service.access.wiring import Doorbell
+from service.access.keys import Key, KeyFault
+from service.access.wiring import WrongKeyAudit
 from service.documents.access import Role
 from service.documents.errors import StoreError
 from service.documents.operations import ApprovalDocument
@@ -131,7 +131,7 @@ def test_a_commit_of_which_nobody_knows_revokes_all_the_same(tmp_path, monkeypat
             keys.revoke(key.prefix)
         with pytest.raises(StoreError):
             keys.create("carl", Role.ADMIN, None, "test")
-        assert keys.ring.find(whole, time.time()) is Wrong.REVOKED
+        assert keys.ring.find(whole, time.time()) is KeyFault.REVOKED
         assert isinstance(keys.ring.find(kept, time.time()), Key)
 
 
@@ -187,10 +187,10 @@ class Noted:
 
 async def test_wrong_keys_are_counted_to_the_end_and_those_without_a_key_leave_nothing():
     noted = Noted()
-    bell = Doorbell(noted, noted, quiet_s=0.0)
+    bell = WrongKeyAudit(noted, noted, quiet_s=0.0)
     for _ in range(5):
-        bell.rang(Wrong.UNKNOWN, "10.0.0.1")
-        bell.rang(Wrong.MISSING, "10.0.0.1")
+        bell.rang(KeyFault.UNKNOWN, "10.0.0.1")
+        bell.rang(KeyFault.MISSING, "10.0.0.1")
     while sum(count for *_, count in noted.counts) < 5:  # noqa: ASYNC110 - written in a thread
         await asyncio.sleep(0)
     assert {one[:2] for one in noted.counts} == {("unknown key", "10.0.0.1")}
@@ -199,10 +199,10 @@ async def test_wrong_keys_are_counted_to_the_end_and_those_without_a_key_leave_n
 
 async def test_what_there_was_in_the_last_minute_is_written_when_the_service_ends():
     noted = Noted()
-    bell = Doorbell(noted, noted)
+    bell = WrongKeyAudit(noted, noted)
     for number in range(100):
-        bell.rang(Wrong.REVOKED, f"10.0.0.{number}")
-        bell.rang(Wrong.UNKNOWN, "10.0.0.1")
+        bell.rang(KeyFault.REVOKED, f"10.0.0.{number}")
+        bell.rang(KeyFault.UNKNOWN, "10.0.0.1")
     await asyncio.to_thread(bell.end)
     while sum(count for *_, count in noted.counts) < 200:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0)

@@ -19,7 +19,7 @@ import torch
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Transfer
 from runtime.kv.carrier.carrier import Carrier
-from runtime.kv.carrier.porter import Address
+from runtime.kv.carrier.transfer_side import Address
 from runtime.kv.store import KvHandle, KvShape, KvStore
 from runtime.process.launcher import LocalLauncher
 from tests.forked import FORK_SERVER
@@ -299,5 +299,5 @@ async def test_a_carrier_ends_with_its_driver_in_a_read_that_never_ends_too():
 
 
 def test_a_carrier_does_not_import_torch():
-    code = "import sys, runtime.kv.carrier.porter; sys.exit('torch' in sys.modules)"
+    code = "import sys, runtime.kv.carrier.transfer_side; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

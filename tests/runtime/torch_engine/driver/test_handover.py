@@ -29,7 +29,7 @@ def scheduler() -> Scheduler:
 
 
 def seen(chunks: list[Chunk]) -> list[Any]:
-    return [(chunk.sequence.request.request_id, chunk.span, chunk.sequence.wish()) for chunk in chunks]
+    return [(chunk.sequence.request.request_id, chunk.span, chunk.sequence.sampling_task()) for chunk in chunks]
 
 
 def done(subject: Scheduler, deed: Deed, number: int, epoch: int) -> tuple[list[Any], list[Token]]:

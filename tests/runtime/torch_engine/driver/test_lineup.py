@@ -107,7 +107,7 @@ async def test_a_probe_is_a_step_of_decodes_and_short_prompts_on_one_block(ranks
     """However short the contexts of a model are."""
     step = ranks.probe(9, scratch_block=4, decodes=2, prompts=3)
     assert [(span.start, span.count, {*span.table}) for span in step.spans] == [(0, 1, {4})] * 2 + [(0, 2, {4})] * 3
-    assert (len(step.tokens), step.rows, len(step.wishes)) == (8, [0, 1], 2)
+    assert (len(step.tokens), step.rows, len(step.tasks)) == (8, [0, 1], 2)
     assert len(ranks.probe(9, scratch_block=4, decodes=1, prompts=0).spans) == 1
 
 

@@ -80,8 +80,8 @@ def chances(drawn: np.ndarray, classes: np.ndarray, masses: np.ndarray) -> dict[
 
 def drawn_of(logits: torch.Tensor, stream: list[tuple[int, int]], **asked: Any) -> np.ndarray:
     params = SamplingParams(1, **{"temperature": 1.0, **asked})
-    wishes = [SamplingTask(replace(params, seed=seed), index) for seed, index in stream]
-    return np.array([one.token_id for one in sample(logits.expand(len(wishes), -1), wishes)])
+    tasks = [SamplingTask(replace(params, seed=seed), index) for seed, index in stream]
+    return np.array([one.token_id for one in sample(logits.expand(len(tasks), -1), tasks)])
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def wish_of(
         bits = np.zeros(64, dtype=np.uint8)
         bits[mask] = 1
         sequence.mask = np.packbits(bits, bitorder="little").view(np.int32)
-    return sequence.wish()
+    return sequence.sampling_task()
 
 
 def by_the_book(logits: np.ndarray, prompt: list[int], output: list[int], params: SamplingParams) -> np.ndarray:
@@ -196,9 +196,9 @@ def by_the_book(logits: np.ndarray, prompt: list[int], output: list[int], params
     WISHES,
     st.integers(0, 2**31),
 )
-def test_penalties_and_biases_are_those_of_the_book(prompt, output, wishes, noise):
+def test_penalties_and_biases_are_those_of_the_book(prompt, output, tasks, noise):
     logits = torch.randn(40, generator=torch.Generator().manual_seed(noise)) * 5
-    params = SamplingParams(1, **wishes)
+    params = SamplingParams(1, **tasks)
     wanted = by_the_book(logits.numpy(), prompt, output, params)
     plain = SamplingTask(SamplingParams(1), 0)
     changed, untouched = sample(torch.stack([logits, logits]), [wish_of(prompt, output, params), plain])

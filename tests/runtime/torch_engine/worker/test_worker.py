@@ -20,6 +20,7 @@ from runtime.process.channel import BlockingChannel
 from runtime.process.content import PinnedCheckpoint
 from runtime.process.messages import Call, Reply, reply
 from runtime.torch_engine.messages import (
+    BatchFinished,
     Copy,
     Drop,
     Exchange,
@@ -34,7 +35,6 @@ from runtime.torch_engine.messages import (
     LoadShard,
     Order,
     Ping,
-    Ran,
     Run,
     WarmUp,
     WorkerConfig,
@@ -176,7 +176,7 @@ def test_what_waits_between_steps_may_take_a_fifth_of_one_and_3_ms_at_least(load
         patch.setattr(subject, "_store", store)
         subject._obey(Run(7, 1, [5], (Span(0, 1, (0,)),), [0], [SamplingTask(SamplingParams(max_tokens=1), 0)]))
         call(subject, 1, Forget(0))
-    assert isinstance(next(said), Ran)
+    assert isinstance(next(said), BatchFinished)
     assert next(said) == reply(1, Slice(None, 0, 0.0))
     assert asked == [pytest.approx(slice_s)]
 

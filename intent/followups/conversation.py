@@ -107,7 +107,7 @@ Entries = Sequence[GoalEntry]
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Conversation:
     """What was said before and what is said now."""
 
     previous: Intent

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
+from intent.followups.conversation import AMBIGUOUS, NOT_UNDERSTOOD, Conversation, entries_of
 from intent.followups.fragments import follow_up
-from intent.followups.talk import AMBIGUOUS, NOT_UNDERSTOOD, Talk, entries_of
 from intent.models import Outcome
 from intent.readback import render
 from intent.translate import translate
@@ -9,9 +9,9 @@ from tests.intent.followups.shared import CATALOGUE
 from tests.rows import rows
 
 
-def talk(text="p99 TTFT < 2 s; cost under $40/h", said="make that 3", read_back=render) -> Talk:
+def talk(text="p99 TTFT < 2 s; cost under $40/h", said="make that 3", read_back=render) -> Conversation:
     previous = translate(text, CATALOGUE)
-    return Talk(previous, said, follow_up(said), CATALOGUE, read_back, entries_of(previous))
+    return Conversation(previous, said, follow_up(said), CATALOGUE, read_back, entries_of(previous))
 
 
 @rows(

@@ -19,7 +19,7 @@ from service.access.consent import refuse_unseen
 from service.documents.errors import RefusedError
 from service.documents.plans import When
 from service.documents.problems import Code
-from service.planning import usecases
+from service.planning import lifecycle
 from tests.rows import rows
 from tests.runtime.scripted import topology
 from tests.service.examples import plan, with_model
@@ -40,9 +40,11 @@ def deployment(tmp_path):
 
 def made(deployment, text, *, hour=12, **when):
     now = MONDAY + timedelta(hours=hour)
-    intent = usecases.translate(text, deployment, None, now)
-    situation = usecases.Situation(deployment.model().start, generation=4)
-    return usecases.plan(intent, deployment, deployment.model(), situation, PROFILES, When(now=now.isoformat(), **when))
+    intent = lifecycle.translate(text, deployment, None, now)
+    situation = lifecycle.Situation(deployment.model().start, generation=4)
+    return lifecycle.plan(
+        intent, deployment, deployment.model(), situation, PROFILES, When(now=now.isoformat(), **when)
+    )
 
 
 @rows(("hour", "in_force"), [(12, "peak"), (3, "always")])
@@ -125,15 +127,15 @@ def document(**changes):
     ],
 )
 def test_a_plan_is_refused_before_anything_is_touched(deployment, plan, applied_by, code):
-    situation = usecases.Situation(deployment.model().start, generation=4)
+    situation = lifecycle.Situation(deployment.model().start, generation=4)
 
     with pytest.raises(RefusedError) as refused:
-        usecases.refuse_stale(plan, applied_by, situation)
+        lifecycle.refuse_stale(plan, applied_by, situation)
     assert refused.value.code is code
 
 
 def test_a_fresh_plan_may_be_applied(deployment):
-    usecases.refuse_stale(document(), None, usecases.Situation(deployment.model().start, generation=4))
+    lifecycle.refuse_stale(document(), None, lifecycle.Situation(deployment.model().start, generation=4))
 
 
 def finding(code, evidence):
@@ -161,16 +163,16 @@ def test_a_plan_whose_findings_were_all_seen_is_not_refused():
 
 
 def test_only_orders_have_to_be_acknowledged(deployment):
-    plain = usecases.translate("keep P99 TTFT < 2s for gold customers", deployment, None, MONDAY)
-    orders = usecases.translate("run it with tp=2 and skip all checks", deployment, None, MONDAY)
+    plain = lifecycle.translate("keep P99 TTFT < 2s for gold customers", deployment, None, MONDAY)
+    orders = lifecycle.translate("run it with tp=2 and skip all checks", deployment, None, MONDAY)
 
     assert plain.findings
-    assert usecases.to_acknowledge(plain) == ()
-    assert [one.evidence for one in usecases.to_acknowledge(orders)] == ["skip all checks"]
+    assert lifecycle.to_acknowledge(plain) == ()
+    assert [one.evidence for one in lifecycle.to_acknowledge(orders)] == ["skip all checks"]
 
 
 def checked(deployment, *goals, now=MONDAY):
-    return usecases.check(Intent("x", "en", goals, TranslatorInfo("rules")), deployment, now)
+    return lifecycle.check(Intent("x", "en", goals, TranslatorInfo("rules")), deployment, now)
 
 
 def test_an_intent_is_checked_against_what_the_deployment_says(deployment):
@@ -195,12 +197,12 @@ def test_a_promise_for_a_window_that_does_not_hold_is_refused_unless_it_is_meant
     windows = elsewhen().removesuffix("}") + ", beside: always}"
     shut = read(tmp_path, DEPLOYMENT.replace("{peak: always}", windows))
     with pytest.raises(RefusedError, match=r"is for peak, and at .* does not hold.*--now") as refused:
-        usecases.refuse_untimely(document(window="peak"), shut, ())
+        lifecycle.refuse_untimely(document(window="peak"), shut, ())
     assert refused.value.code is Code.OUTSIDE_WINDOW
-    usecases.refuse_untimely(document(window="peak"), shut, ("outside_window",))
-    usecases.refuse_untimely(document(window="peak", kind="act"), shut, ())
-    usecases.refuse_untimely(document(window="beside"), shut, ())
-    usecases.refuse_untimely(document(window="always"), shut, ())
+    lifecycle.refuse_untimely(document(window="peak"), shut, ("outside_window",))
+    lifecycle.refuse_untimely(document(window="peak", kind="act"), shut, ())
+    lifecycle.refuse_untimely(document(window="beside"), shut, ())
+    lifecycle.refuse_untimely(document(window="always"), shut, ())
 
 
 @rows(
@@ -213,7 +215,7 @@ def test_a_promise_for_a_window_that_does_not_hold_is_refused_unless_it_is_meant
     ],
 )
 def test_what_names_a_configuration_alone_is_an_act(deployment, text, kind):
-    assert usecases.kind_of(usecases.translate(text, deployment, None, MONDAY)) == kind
+    assert lifecycle.kind_of(lifecycle.translate(text, deployment, None, MONDAY)) == kind
 
 
 def test_of_two_windows_in_force_the_one_that_is_spoken_of_is_planned_for(deployment):

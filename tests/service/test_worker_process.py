@@ -22,9 +22,9 @@ from runtime.notation import parse_topology
 from service.app import THREADS, Threads
 from service.documents.errors import RefusedError
 from service.documents.problems import Code
-from service.planning import usecases
-from service.serving import apart
-from service.serving.apart import Apart
+from service.planning import lifecycle
+from service.serving import worker_process
+from service.serving.worker_process import WorkerProcess
 from tests.rows import rows
 from tests.service.scripted import ScriptedService, read
 
@@ -35,13 +35,13 @@ WISH = "keep P99 TTFT < 2 s"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    with ScriptedService(tmp_path_factory.mktemp("apart"), apart=Apart) as running:
+    with ScriptedService(tmp_path_factory.mktemp("apart"), apart=WorkerProcess) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def plans():
-    with closing(Apart()) as process:
+    with closing(WorkerProcess()) as process:
         yield process
 
 
@@ -49,7 +49,7 @@ def test_work_is_done_by_one_other_process_after_streams_and_without_an_engine(p
     pids = {plans.do(os.getpid) for _ in range(2)}
     assert len(pids) == 1
     assert os.getpid() not in pids
-    assert plans.do(os.nice, 0) == os.nice(0) + apart.NICENESS
+    assert plans.do(os.nice, 0) == os.nice(0) + worker_process.NICENESS
     plans.do(exec, "import selector.planning, selector.prediction, service.planning.verification")
     assert plans.do(eval, "'torch' in __import__('sys').modules") is False
 
@@ -57,9 +57,9 @@ def test_work_is_done_by_one_other_process_after_streams_and_without_an_engine(p
 def test_what_goes_wrong_there_is_raised_here(plans, tmp_path):
     deployment = read(tmp_path)
     with pytest.raises(RefusedError) as here:
-        usecases.clock("soon", deployment)
+        lifecycle.clock("soon", deployment)
     with pytest.raises(RefusedError) as there:
-        plans.do(usecases.clock, "soon", deployment)
+        plans.do(lifecycle.clock, "soon", deployment)
     assert there.value.problem == here.value.problem
     with pytest.raises(TopologyError):
         plans.do(parse_topology, "?", Cluster(()), 8, "fp32")
@@ -69,7 +69,7 @@ def test_what_goes_wrong_there_is_raised_here(plans, tmp_path):
 
 
 def test_two_pieces_of_work_are_done_beside_each_other_where_that_is_allowed():
-    with closing(Apart(at_once=2)) as two, ThreadPoolExecutor() as threads:
+    with closing(WorkerProcess(at_once=2)) as two, ThreadPoolExecutor() as threads:
         two.do(exec, "import threading; threading.go_on = threading.Event()")
         waits = threads.submit(two.do, eval, "__import__('threading').go_on.wait(30)")
         threads.submit(two.do, exec, "import threading; threading.go_on.set()")
@@ -98,7 +98,7 @@ def test_a_process_that_is_lost_at_work_is_said_and_the_next_does_its_work(plans
 
 
 def test_work_that_takes_too_long_is_ended():
-    with closing(Apart(patience_s=0.2)) as hurried:
+    with closing(WorkerProcess(patience_s=0.2)) as hurried:
         with pytest.raises(RefusedError, match=r"took over 0\.2 s"):
             hurried.do(time.sleep, 600)
         hurried._patience_s = 30
@@ -106,7 +106,7 @@ def test_work_that_takes_too_long_is_ended():
 
 
 def test_work_waits_for_others_and_not_for_ever():
-    with closing(Apart(patience_s=0.01)) as busy:
+    with closing(WorkerProcess(patience_s=0.01)) as busy:
         busy._places.acquire()
         with pytest.raises(RefusedError, match="other plans take long") as caught:
             busy.do(int, "1")
@@ -132,7 +132,7 @@ def test_one_piece_of_work_at_a_time_is_done_for_a_caller(plans):
 
 
 def test_too_much_that_waits_for_a_caller_is_refused(plans, monkeypatch):
-    monkeypatch.setattr(apart, "IN_LINE", 1)
+    monkeypatch.setattr(worker_process, "IN_LINE", 1)
     with plans.turn("ada"):
         with pytest.raises(RefusedError, match="wait already") as caught, plans.turn("ada"):
             pass
@@ -150,7 +150,7 @@ def test_a_closed_one_ends_its_process_and_what_it_does():
         except RefusedError as error:
             refusals.append(error)
 
-    closing_one = Apart()
+    closing_one = WorkerProcess()
     pid = closing_one.do(os.getpid)
     at_work = threading.Thread(target=work)
     at_work.start()
@@ -162,7 +162,10 @@ def test_a_closed_one_ends_its_process_and_what_it_does():
 
 
 def test_the_process_ends_when_the_service_is_killed():
-    script = "import os; from service.serving.apart import Apart; print(Apart().do(os.getpid), flush=True); os._exit(9)"
+    script = (
+        "import os; from service.serving.worker_process import WorkerProcess; "
+        "print(WorkerProcess().do(os.getpid), flush=True); os._exit(9)"
+    )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     pid = int(told.stdout)
     until(lambda: is_gone(pid))
@@ -193,7 +196,7 @@ def test_whatever_plans_plans_there_and_looks_are_taken_once(service, monkeypatc
 
         monkeypatch.setattr(process, "_done", noting)
 
-    note(service.parts.apart, done)
+    note(service.parts.planning, done)
     note(service.parts.reading, read_there)
     with service.client() as http:
         plan = http.post("/v1/plans", json={"text": WISH}).json()["plans"][0]["id"]

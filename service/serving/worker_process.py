@@ -1,6 +1,6 @@
 """A process of its own for what computes for long: streams would stand still for it.
 
-``python -m service.serving.apart FD NICENESS`` is that process. It imports no engine and keeps nothing; each piece of
+``python -m service.serving.worker_process FD NICENESS`` is that process. It imports no engine and keeps nothing; each piece of
 work has a thread. It ends with the service, however that ends.
 """
 
@@ -37,7 +37,7 @@ REMEMBERED = 256
 """Answers."""
 
 
-class Apart:
+class WorkerProcess:
     """Does pure work in a process of its own.
 
     It starts with the first piece of work, and anew after one that was lost.
@@ -146,7 +146,7 @@ class _Process:
 
     def __init__(self, niceness: int) -> None:
         self._pipe, theirs = Pipe()
-        command = [sys.executable, "-P", "-m", "service.serving.apart", str(theirs.fileno()), str(niceness)]
+        command = [sys.executable, "-P", "-m", "service.serving.worker_process", str(theirs.fileno()), str(niceness)]
         self._process = subprocess.Popen(  # in a group of its own: Ctrl-C is for the service
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
         )

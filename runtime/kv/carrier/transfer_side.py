@@ -53,7 +53,7 @@ class Address(wire.WirePart, frozen=True):
     port: tuple[bytes, int]
 
 
-class Porter:
+class TransferSide:
     """One side's KV files and staged bytes."""
 
     def __init__(self, side: messages.OpenSide) -> None:
@@ -115,7 +115,7 @@ class Porter:
             gone = f"the KV memory of device {device} on host {self._side.host} is gone: {error}"
             raise SwitchError(Reason.RANK_LOST, gone) from error
 
-    def _meet(self, encoded: bytes) -> messages.Met:
+    def _meet(self, encoded: bytes) -> messages.PeerReached:
         try:
             peer = msgspec.msgpack.decode(encoded, type=Address)
         except msgspec.MsgspecError as error:
@@ -129,7 +129,7 @@ class Porter:
             all_s = self._probe(PROBE_BYTES)
         except SwitchError as error:
             raise SwitchError(Reason.UNSUPPORTED, error.detail) from error
-        return messages.Met(PROBE_BYTES / all_s, round_trip_s, self.port.lane)
+        return messages.PeerReached(PROBE_BYTES / all_s, round_trip_s, self.port.lane)
 
     def _probe(self, size: int) -> float:
         """Seconds of the fastest of a few reads, the first of which opens connections."""
@@ -195,11 +195,11 @@ def serve(sock: socket.socket) -> None:
     """Greet, carry out orders, and help the peer between them, until the driver is gone."""
     sock.sendall(encode(wire.Greeting(CODE)))
     frames = Frames(messages.ToCarrier)
-    porter = None
+    side = None
     while True:
-        is_readable = select.select([sock], [], [], porter.port.turn_s if porter else None)[0]
-        if porter:
-            porter.port.turn()
+        is_readable = select.select([sock], [], [], side.port.turn_s if side else None)[0]
+        if side:
+            side.port.turn()
         if not is_readable:
             continue
         data = sock.recv(1 << 18)
@@ -207,8 +207,8 @@ def serve(sock: socket.socket) -> None:
             return
         for call in frames.feed(data):
             try:
-                porter = porter or Porter(call.command)
-                answer = wire.reply(call.call_id, porter.outcome(call.command))
+                side = side or TransferSide(call.command)
+                answer = wire.reply(call.call_id, side.outcome(call.command))
             except Exception as error:  # noqa: BLE001 - whatever it is, the driver waits for an answer
                 if not isinstance(error, SwitchError):
                     traceback.print_exc()
