@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from service.documents.state import Cursor, Page, PageRequest, place
+from service.documents.state import Cursor, Page, PageRequest, cursor_text
 from tests.rows import rows
 from tests.service.asking import apply, end_of, plan_for
 from tests.service.scripted import served
@@ -59,5 +59,5 @@ def test_what_is_no_page_is_refused(http, wrong):
 @rows("created_s", [1795436254.0, 1795436254.2158618, 12.5])
 def test_a_place_is_read_as_it_is_written(created_s):
     cursor = Cursor(created_s, "plan-0123456789ab")
-    assert PageRequest(limit=3, after=place(cursor)).page == Page(3, cursor)
-    assert place(None) is None
+    assert PageRequest(limit=3, after=cursor_text(cursor)).page == Page(3, cursor)
+    assert cursor_text(None) is None

@@ -37,7 +37,7 @@ def sample(logits: torch.Tensor, tasks: list[SamplingTask]) -> list[Sampled]:
 
 
 def _sample(logits: torch.Tensor, tasks: list[SamplingTask]) -> list[Sampled]:
-    is_changed = any(wish.changes_logits for wish in tasks)
+    is_changed = any(task.changes_logits for task in tasks)
     chosen = _choose(_changed(logits, tasks) if is_changed else logits, tasks)
     totals = logits.logsumexp(dim=-1)
     logprobs = logits.gather(1, chosen.unsqueeze(1)).squeeze(1) - totals
@@ -57,20 +57,20 @@ def _alternatives(logits: torch.Tensor, total: torch.Tensor, count: int) -> tupl
 def _changed(logits: torch.Tensor, tasks: list[SamplingTask]) -> torch.Tensor:
     """Masks, biases and penalties applied, in vLLM's order; the rows that ask for none stay as they are."""
     changed = logits.clone()
-    for row, wish in zip(changed, tasks, strict=True):
-        params = wish.params
-        if wish.mask is not None:
-            row[~_bits(wish.mask, row)] = -torch.inf
+    for row, task in zip(changed, tasks, strict=True):
+        params = task.params
+        if task.mask is not None:
+            row[~_bits(task.mask, row)] = -torch.inf
         if params.logit_bias:
             biased, biases = zip(*params.logit_bias, strict=True)
             row[list(biased)] += torch.tensor(biases, device=row.device)
-        if wish.known is not None:
-            tokens = _indices(wish.known, row)
+        if task.known is not None:
+            tokens = _indices(task.known, row)
             known = row[tokens]
             row[tokens] = torch.where(known > 0, known / params.repetition_penalty, known * params.repetition_penalty)
-        if wish.said is not None:
-            counts = _indices(wish.said[1], row)
-            row[_indices(wish.said[0], row)] -= params.frequency_penalty * counts + params.presence_penalty
+        if task.said is not None:
+            counts = _indices(task.said[1], row)
+            row[_indices(task.said[0], row)] -= params.frequency_penalty * counts + params.presence_penalty
     return changed
 
 
@@ -91,11 +91,11 @@ def _choose(logits: torch.Tensor, tasks: list[SamplingTask]) -> torch.Tensor:
     if greedy:
         chosen[greedy] = _of(logits, greedy).argmax(dim=-1)
     if whole:
-        tasks = [tasks[row] for row in whole]
-        chosen[whole] = _draw(_weights(_of(logits, whole), tasks), _uniform(tasks, logits.device))
+        whole_tasks = [tasks[row] for row in whole]
+        chosen[whole] = _draw(_weights(_of(logits, whole), whole_tasks), _uniform(whole_tasks, logits.device))
     if filtered:
-        tasks = [tasks[row] for row in filtered]
-        chosen[filtered] = _draw_filtered(_weights(_of(logits, filtered), tasks), tasks)
+        filtered_tasks = [tasks[row] for row in filtered]
+        chosen[filtered] = _draw_filtered(_weights(_of(logits, filtered), filtered_tasks), filtered_tasks)
     return chosen
 
 
@@ -109,10 +109,10 @@ def _rows_by_way(tasks: list[SamplingTask]) -> tuple[list[int], list[int], list[
     greedy = list[int]()
     whole = list[int]()
     filtered = list[int]()
-    for row, wish in enumerate(tasks):
-        if wish.params.temperature == 0:
+    for row, task in enumerate(tasks):
+        if task.params.temperature == 0:
             greedy.append(row)
-        elif wish.params.top_k or wish.params.top_p < 1:
+        elif task.params.top_k or task.params.top_p < 1:
             filtered.append(row)
         else:
             whole.append(row)
@@ -124,20 +124,20 @@ def _weights(logits: torch.Tensor, tasks: list[SamplingTask]) -> torch.Tensor:
 
     1 for the best token, 0 for those below min-p.
     """
-    temperatures = _column([max(wish.params.temperature, _COLDEST) for wish in tasks], logits.device).float()
+    temperatures = _column([max(task.params.temperature, _COLDEST) for task in tasks], logits.device).float()
     weights = (logits - logits.amax(dim=-1, keepdim=True)).div_(temperatures).exp_()
-    if any(wish.params.min_p for wish in tasks):
-        weights[weights < _column([wish.params.min_p for wish in tasks], logits.device).float()] = 0
+    if any(task.params.min_p for task in tasks):
+        weights[weights < _column([task.params.min_p for task in tasks], logits.device).float()] = 0
     return weights
 
 
 def _draw_filtered(weights: torch.Tensor, tasks: list[SamplingTask]) -> torch.Tensor:
     """Ids ``[rows]``, drawn from what top-k and top-p leave of the best ones."""
     vocabulary = weights.shape[-1]
-    top_ks = [min(wish.params.top_k, vocabulary) for wish in tasks]
+    top_ks = [min(task.params.top_k, vocabulary) for task in tasks]
     best = weights.topk(min(vocabulary, max(_MOST_PROBABLE, *top_ks)))
     masses = weights.sum(dim=-1, dtype=torch.float64)
-    top_ps = _column([wish.params.top_p for wish in tasks], weights.device)
+    top_ps = _column([task.params.top_p for task in tasks], weights.device)
     is_held = best.values.sum(dim=-1, dtype=torch.float64) >= top_ps[:, 0] * masses
     chosen = _draw_best(best.values, best.indices, masses, tasks)
     for row, (held, top_k) in enumerate(zip(is_held.tolist(), top_ks, strict=True)):
@@ -157,25 +157,25 @@ def _draw_best(
     """
     device = values.device
     count = values.shape[-1]
-    top_ks = _column([wish.params.top_k or count for wish in tasks], device)
+    top_ks = _column([task.params.top_k or count for task in tasks], device)
     values = torch.where(torch.arange(count, device=device) < top_ks, values, 0)
     upto = values.cumsum(dim=-1, dtype=torch.float64)
-    is_cut = torch.tensor([bool(wish.params.top_k) for wish in tasks], device=device)
+    is_cut = torch.tensor([bool(task.params.top_k) for task in tasks], device=device)
     allowed = torch.where(is_cut, upto[:, -1], masses).unsqueeze(1)
     before = upto - values
-    top_ps = _column([wish.params.top_p for wish in tasks], device)
+    top_ps = _column([task.params.top_p for task in tasks], device)
     values = torch.where((before < top_ps * allowed) | (before == 0), values, 0)
     return ids.gather(1, _draw(values, _uniform(tasks, device)).unsqueeze(1)).squeeze(1)
 
 
 def _uniform(tasks: list[SamplingTask], device: torch.device) -> torch.Tensor:
     """One number of [0, 1) for each row, of 52 bits: times a total in float64, it stays below the total."""
-    return torch.tensor([_hashed(wish) for wish in tasks], dtype=torch.float64, device=device)
+    return torch.tensor([_hashed(task) for task in tasks], dtype=torch.float64, device=device)
 
 
-def _hashed(wish: SamplingTask) -> float:
-    assert wish.params.seed is not None, "the scheduler refuses sampled requests without one"
-    digest = blake2b(f"{wish.params.seed} {wish.output_index}".encode(), digest_size=8).digest()
+def _hashed(task: SamplingTask) -> float:
+    assert task.params.seed is not None, "the scheduler refuses sampled requests without one"
+    digest = blake2b(f"{task.params.seed} {task.output_index}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 12) * 2.0**-52
 
 
