@@ -237,6 +237,7 @@ async def timed(loss: str, elsewhere: Elsewhere, spoken: dict[str, list[Delta]])
     log.info("%s: noticed after %.2f s, the next token after %.2f s", loss, noticed_s, time.monotonic() - lost_s)
 
 
+@pytest.mark.exhaustive
 async def test_a_host_that_is_back_serves_again(keys, tmp_path):
     with machine("b", keys / "b.pem", tmp_path) as there:
         async with reached(there, keys) as (hosts, elsewhere):

@@ -173,6 +173,7 @@ async def test_a_request_that_came_inside_a_cut_runs_once_where_the_source_was_l
         await engine.close()
 
 
+@pytest.mark.exhaustive
 async def test_what_stands_by_on_the_other_host_serves_when_the_engine_is_lost(checkpoints, cluster) -> None:
     async with crossing(checkpoints["qwen3-tied"], cluster) as ears:
         engine = ears.engine

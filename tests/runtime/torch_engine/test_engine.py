@@ -254,6 +254,7 @@ async def test_a_spare_that_still_imports_is_not_waited_for(checkpoints, cluster
         assert engine._driver is not spare
 
 
+@pytest.mark.exhaustive
 async def test_a_spare_that_hangs_is_given_up_as_soon_as_what_serves_is(checkpoints, cluster, monkeypatch):
     monkeypatch.setattr("runtime.process.liveness.START_S", 3600.0)  # for imports, which it has behind it
     settings = replace(SETTINGS, spare=True, stall_after_s=2.0, lost_after_s=3.0)
