@@ -16,6 +16,8 @@ from validator.models import MessageWords
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+SCHEMA_VIOLATION = "schema_violation"
+"""The code of its findings."""
 MOST_CHARACTERS = 200
 """Of a wrong value, shown in a message."""
 
@@ -33,7 +35,7 @@ def check(intent: Intent, words: MessageWords) -> Iterator[Finding]:
     problems = sorted(errors(to_document(intent)), key=lambda error: [str(part) for part in error[0]])
     for path, problem in problems:
         pointer = pointer_to(path)
-        yield Finding("schema_violation", pointer, f"{pointer or '/'}: {_said(problem, words)}")
+        yield Finding(SCHEMA_VIOLATION, pointer, f"{pointer or '/'}: {_said(problem, words)}")
 
 
 def errors(document: Mapping[str, object]) -> Iterator[tuple[tuple[str | int, ...], ValidationError]]:

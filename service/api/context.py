@@ -73,8 +73,9 @@ class Context:
         Raises:
             RefusedError: it has another form than the domain schema allows.
         """
-        lifecycle.refuse_outside_schema(intent)
-        return lifecycle.check(intent, self.deployment, now)
+        found = lifecycle.check(intent, self.deployment, now)
+        lifecycle.refuse_outside_schema(found)
+        return found
 
     def wished(self, wish: docs.WishRequest, now: str | None) -> tuple[Intent, int]:
         """The checked intent of a wish, and its version where it is kept."""

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from intent.document import pointer_to, to_document
 from intent.fold import is_chinese
 from intent.messages import Language, say
 from intent.models import (
@@ -35,7 +34,7 @@ from service.documents.forms import NO_CHARACTER
 from service.documents.plans import PlanDocument, RefusedModel, When
 from service.documents.problems import Code, Detail
 from validator.models import Site
-from validator.schema import errors
+from validator.schema import SCHEMA_VIOLATION
 from validator.validate import validate
 
 
@@ -99,19 +98,19 @@ def _damaged(text: str) -> Intent:
     )
 
 
-def refuse_outside_schema(intent: Intent) -> None:
-    """Refuse an intent document of another form than intents have.
+def refuse_outside_schema(checked: Intent) -> None:
+    """Refuse an intent document of another form than intents have; ``check`` has found that.
 
     Raises:
         RefusedError: with each place that the domain schema does not allow.
     """
     found = [
-        Detail(f"/intent{pointer_to(place)}", problem.message, "schema_violation")
-        for place, problem in errors(to_document(intent))
+        Detail(f"/intent{finding.pointer}", finding.message, finding.code)
+        for finding in checked.findings
+        if finding.code == SCHEMA_VIOLATION
     ]
-    if found:
-        message = "; ".join(f"{detail.pointer}: {detail.message}" for detail in found)
-        raise RefusedError(Code.INVALID_REQUEST, message, found)
+    if found and checked.outcome is Outcome.OUT_OF_SCOPE:
+        raise RefusedError(Code.INVALID_REQUEST, "; ".join(detail.message for detail in found), found)
 
 
 def check(intent: Intent, deployment: Deployment, now: datetime) -> Intent:
