@@ -11,7 +11,7 @@ from intentctl.status import failure
 
 if TYPE_CHECKING:
     from intentctl.render import Row
-    from service.documents.access import EntryDocument, KeyDocument, VerdictDocument
+    from service.documents.access import AuditEntry, KeyDocument, VerdictDocument
 
 keys = typer.Typer(
     help="Manage keys: who may use the service, and for what.", no_args_is_help=True, rich_markup_mode=None
@@ -168,7 +168,7 @@ def _about(key: "KeyDocument") -> str:
     return f"{whose}; {made}" + (f"; until {render.moment(key.expires_s)}" if key.expires_s is not None else "")
 
 
-def _entry(entry: "EntryDocument") -> "Row":
+def _entry(entry: "AuditEntry") -> "Row":
     from intentctl import render
 
     where = f" from {entry.origin}" if entry.origin else ""

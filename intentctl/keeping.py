@@ -81,20 +81,31 @@ def keep(
     later = {"breaks_promise"}  # what is activated may take its place
     seen = sorted({code for plan in plans for code in commands.acknowledged(plan, consent, left=later)})
     _ask(plans[0], changing, consent)
-    outcome.promise = _activated(source, intent_id, consent, seen)
-    if outcome.promise is not None and form is OutputFormat.TABLE:
-        render.grid(promise_rows(outcome.promise))
-    for plan in changing:
-        try:
-            outcome.operations.append(
-                source(api.plans.apply, plan.id, docs.ApplyRequest(acknowledge=[*seen, *sorted(consent.to)]))
-            )
-        except ServiceError as error:
-            if outcome.promise is None or error.code not in NOT_NOW:
-                raise
-            render.talk(f"not switched by this command: {error}")
-            render.talk("what comes is in `intentctl agenda`; how far the controller goes, in `intentctl mode`")
+    acknowledge = [*seen, *sorted(consent.to)]
+    kept = _kept(source, intent_id, consent, acknowledge, [plan.id for plan in changing])
+    if kept is None:
+        request = docs.ApplyRequest(acknowledge=acknowledge)
+        outcome.operations += [source(api.plans.apply, plan.id, request) for plan in changing]
+    else:
+        outcome.promise = kept.promise
+        outcome.operations += kept.operations
+        _tell(kept, form)
     outcome.operations = [commands.to_its_end(source, operation, SWITCH_TIMEOUT_S) for operation in outcome.operations]
+
+
+def _tell(kept: docs.KeptDocument, form: OutputFormat) -> None:
+    """What is promised, and what was not switched.
+
+    Raises:
+        ServiceError: a plan was refused for another reason than that it is not due.
+    """
+    if form is OutputFormat.TABLE:
+        render.grid(promise_rows(kept.promise))
+    for problem in kept.not_switched.values():
+        if problem.code not in docs.NOT_NOW:
+            raise ServiceError.answered(problem)
+        render.talk(f"not switched by this command: {problem.detail}")
+        render.talk("what comes is in `intentctl agenda`; how far the controller goes, in `intentctl mode`")
 
 
 def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent: commands.ConsentOptions) -> None:
@@ -105,13 +116,13 @@ def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent
     commands.refuse_unasked(consent, question, f"{plan.id} was not applied", later)
 
 
-def _activated(
-    source: Api, intent_id: str, consent: commands.ConsentOptions, seen: Sequence[str]
-) -> docs.PromiseDocument | None:
-    """The promise; None where whoever asks may apply plans and not activate intents."""
-    request = docs.ActivateRequest(replace=list(consent.replaces), acknowledge=list(seen))
+def _kept(
+    source: Api, intent_id: str, consent: commands.ConsentOptions, acknowledge: list[str], plans: list[str]
+) -> docs.KeptDocument | None:
+    """The promise and what began; None where whoever asks may apply plans and not activate intents."""
+    request = docs.KeepRequest(replace=list(consent.replaces), acknowledge=acknowledge, plans=plans)
     try:
-        return source(api.promises.activate, intent_id, request)
+        return source(api.promises.keep, intent_id, request)
     except ServiceError as error:
         if error.code is docs.Code.FORBIDDEN:
             render.talk(f"{intent_id} is not kept: {error}; an approver has to: intentctl activate {intent_id}")
@@ -125,16 +136,7 @@ def _activated(
         if not commands.says_yes("Put this in their place? [y/N] "):
             raise
         replaces = [*consent.replaces, *clashing]
-        return source(api.promises.activate, intent_id, docs.ActivateRequest(replace=replaces, acknowledge=list(seen)))
+        return source(api.promises.keep, intent_id, request.model_copy(update={"replace": replaces}))
 
 
 CLASH = "contradicts_active"
-NOT_NOW = {
-    docs.Code.OUTSIDE_WINDOW,
-    docs.Code.RECONFIGURATION_LIMITED,
-    docs.Code.SWITCH_IN_PROGRESS,
-    docs.Code.STALE_PLAN,
-    docs.Code.NO_CHANGE,
-    docs.Code.FINDING_NOT_ACKNOWLEDGED,
-}
-"""Why a plan is not applied beside its promise: it is not due, the controller was quicker, or it breaks another promise."""

@@ -12,14 +12,13 @@ from starlette.responses import Response
 from intentctl.console import answers, pages, slash
 from intentctl.console.upstream import Upstream
 from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see, visit
-from intentctl.keeping import NOT_NOW
 from service import api
 from service import documents as docs
 from service.documents.errors import ServiceError
 from service.documents.operations import ApproveRequest, CancelRequest, RejectRequest
 from service.documents.plans import PlanRequest, VersionDocument, VersionedFollowUp
 from service.documents.problems import Code
-from service.documents.promises import ActivateRequest, ControlRequest
+from service.documents.promises import ControlRequest
 
 PLAN = "/plan"
 """The end of a path at which the same form is sent once more: planning says on the conversation's page why it cannot."""
@@ -139,19 +138,22 @@ async def _apply(upstream: Upstream, plan_id: str, form: FormData) -> str:
         raise ServiceError(Code.STALE_PLAN, f"{plan_id} says something else than what was shown; read it again")
     seen = form.all("acknowledge")
     if form.one("keep"):
-        request = ActivateRequest(replace=form.all("replace"), acknowledge=seen)
-        await upstream.ask(lambda client: client(api.promises.activate, plan.intent_id, request))
-        if not plan.changes:
-            return f"/plans/{plan_id}"
-    try:
-        operation = await upstream.ask(
-            lambda client: client(api.plans.apply, plan_id, docs.ApplyRequest(acknowledge=seen))
-        )
-    except ServiceError as error:
-        if form.one("keep") and error.code in NOT_NOW:
-            return f"/plans/{plan_id}?kept={error.code.value}"
-        raise
+        return await _keep(upstream, plan, form.all("replace"), seen)
+    request = docs.ApplyRequest(acknowledge=seen)
+    operation = await upstream.ask(lambda client: client(api.plans.apply, plan_id, request))
     return f"/operations/{operation.id}"
+
+
+async def _keep(upstream: Upstream, plan: docs.PlanDocument, replace: list[str], acknowledge: list[str]) -> str:
+    """Keep what a plan is for, and switch to it where that is due."""
+    plans = [plan.id] if plan.changes else []
+    request = docs.KeepRequest(replace=replace, acknowledge=acknowledge, plans=plans)
+    kept = await upstream.ask(lambda client: client(api.promises.keep, plan.intent_id, request))
+    for problem in kept.not_switched.values():
+        if problem.code not in docs.NOT_NOW:
+            raise ServiceError.answered(problem)
+        return f"/plans/{plan.id}?kept={problem.code.value}"
+    return f"/operations/{kept.operations[0].id}" if kept.operations else f"/plans/{plan.id}"
 
 
 async def _approve(upstream: Upstream, plan_id: str, form: FormData) -> str:

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from intentctl import explain as explained
 from intentctl.console import answers, facts, slash
 from intentctl.console.visit import Visit, visit
-from intentctl.keeping import NOT_NOW
 from service import api
 from service import documents as docs
 from service.documents.access import RIGHTS, Right
@@ -75,7 +74,7 @@ async def show_plan(here: Visit, plan_id: str, status: int = 200) -> Response:
         question=question,
         answer=found,
         suggestions=answers.SUGGESTIONS,
-        kept=here.given("kept") in NOT_NOW,
+        kept=here.given("kept") in docs.NOT_NOW,
     )
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import func, select, update
 
-from service.access.chain import FIELDS, AuditEntry, Flaw, Head, flaws
-from service.documents.access import Caller
+from service.access.chain import FIELDS, Head, flaws
+from service.documents.access import AuditEntry, Caller, Flaw
 from service.documents.forms import Json
 from service.store.store import Store
 from service.store.tables import AuditHeadRow, AuditRow

@@ -1,47 +1,10 @@
 """The audit's chain: each entry has a hash of all that it says and of the entry before it. Pure."""
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, fields
 
-from service.documents.access import HEAD
-from service.documents.forms import Json
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """One act, as the audit keeps it."""
-
-    seq: int
-    """From 1, without gaps."""
-    at_s: float
-    """Unix time."""
-    who: str
-    """Name of the key, or of the part of the service that acted by itself."""
-    key: str
-    """The key's prefix; empty where there is none."""
-    role: str
-    act: str
-    """As `plan.apply`."""
-    subject: str
-    """What it was done to, as `plan-1f0c…`."""
-    before: Json = field(default_factory=dict)
-    after: Json = field(default_factory=dict)
-    origin: str = ""
-    """The address it came from."""
-    request_id: str = ""
-    previous: str = ""
-    """The hash of the entry before."""
-    hash: str = ""
-
-    def sealed(self) -> str:
-        """The hash that belongs to what it says: SHA-256 of its other fields as JSON, in hex."""
-        fields = {key: value for key, value in asdict(self).items() if key != "hash"}
-        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
+from service.documents.access import HEAD, AuditEntry, Flaw
 
 FIELDS = tuple(column.name for column in fields(AuditEntry))
 
@@ -68,14 +31,6 @@ class Head:
         if not re.fullmatch(HEAD, text):
             raise ValueError(f"{text!r} is no head of an audit; write one as `intentctl audit head` prints it")
         return cls(int(seq), found)
-
-
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    """A place where the chain is not what it was."""
-
-    seq: int
-    problem: str
 
 
 def flaws(entries: Iterable[AuditEntry], head: Head, known: Head | None = None) -> tuple[Flaw, ...]:

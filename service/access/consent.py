@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from intent.models import Finding
-from service.access.chain import AuditEntry
 from service.access.people import Actors, IntentAuthors, lacks_another
 from service.access.wiring import Acts
 from service.deployment.policy import Applied, Approval, beyond
-from service.documents.access import CONTROLLER, RIGHTS, Caller, Right
+from service.documents.access import CONTROLLER, RIGHTS, AuditEntry, Caller, Right
 from service.documents.errors import RefusedError
 from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest
 from service.documents.plans import PlanDocument

@@ -18,7 +18,7 @@ def audit(here: "Context", page: docs.AuditPage) -> docs.AuditDocument:
     """What was done, newest first: who, in which role, what, to what, from where."""
     entries = here.service.parts.access.audit.page(page.before, page.limit, page.act)
     following = entries[-1].seq if len(entries) == page.limit and entries[-1].seq > 1 else None
-    return docs.AuditDocument(entries=tuple(map(docs.EntryDocument.model_validate, entries)), next=following)
+    return docs.AuditDocument(entries=tuple(entries), next=following)
 
 
 @get("/v1/audit/head", Right.AUDIT, Code.STORE)
@@ -37,5 +37,5 @@ def verify_audit(here: "Context", head: Annotated[str | None, Field(pattern=docs
     from service.access.chain import Head
 
     kept = here.service.parts.access.audit
-    found = tuple(map(docs.FlawDocument.model_validate, kept.verify(None if head is None else Head.parse(head))))
+    found = tuple(kept.verify(None if head is None else Head.parse(head)))
     return docs.VerdictDocument(is_whole=not found, entries=kept.head().seq, flaws=found)

@@ -5,24 +5,25 @@ from typing import TYPE_CHECKING
 
 from service import documents as docs
 from service.api.operation import READING, SAYING, WISHING, get, post
+from service.api.plans import apply
 from service.documents.access import Right
+from service.documents.errors import RefusedError
 from service.documents.problems import Code
 
 if TYPE_CHECKING:
     from service.api.context import Context
 
 
-@post(
-    "/v1/intents/{intent_id}:activate",
-    Right.APPROVE,
+ACTIVATING = (
     *WISHING,
     Code.NOT_A_PROMISE,
     Code.NOT_ACTIVE,
     Code.NOT_APPROVED,
     Code.FINDING_NOT_ACKNOWLEDGED,
-    threads="planning",
-    status=201,
 )
+
+
+@post("/v1/intents/{intent_id}:activate", Right.APPROVE, *ACTIVATING, threads="planning", status=201)
 def activate(here: "Context", intent_id: str, body: docs.ActivateRequest | None = None) -> docs.PromiseDocument:
     """Keep an intent from now on in every window it names, until superseded, retired or expired.
 
@@ -40,6 +41,26 @@ def activate(here: "Context", intent_id: str, body: docs.ActivateRequest | None 
         )
     service.promised_anew(made)
     return made
+
+
+@post("/v1/intents/{intent_id}:keep", Right.APPROVE, *ACTIVATING, threads="planning", status=201)
+def keep(here: "Context", intent_id: str, body: docs.KeepRequest) -> docs.KeptDocument:
+    """Keep an intent from now on, then apply its plans that are named.
+
+    A plan that is refused, as where its window does not hold now, is told with the reason; the promise stands.
+    """
+    for plan_id in body.plans:
+        if here.saved_plan(plan_id).intent_id != intent_id:
+            raise RefusedError(Code.INVALID_REQUEST, f"{plan_id} is no plan of {intent_id}; nothing was done")
+    promise = activate(here, intent_id, docs.ActivateRequest(replace=body.replace, acknowledge=body.acknowledge))
+    begun = list[docs.OperationDocument]()
+    refused = dict[str, docs.Problem]()
+    for plan_id in body.plans:
+        try:
+            begun.append(apply(here, plan_id, docs.ApplyRequest(acknowledge=body.acknowledge)))
+        except RefusedError as error:
+            refused[plan_id] = error.problem
+    return docs.KeptDocument(promise=promise, operations=tuple(begun), not_switched=refused)
 
 
 @post("/v1/intents/{intent_id}:retire", Right.APPROVE, Code.NOT_FOUND, Code.NOT_ACTIVE, Code.STORE)

@@ -3,13 +3,15 @@
 A secret stands in one answer only, to whoever had the key made.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from service.documents.forms import Document, Json, Request
@@ -174,21 +176,39 @@ class MeDocument(Document):
     )
 
 
-class EntryDocument(Document):
-    """One act."""
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One act, as the audit keeps it."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     seq: int
-    at_s: float = Field(description="unix seconds")
+    """From 1, without gaps."""
+    at_s: float
+    """Unix time."""
     who: str
-    key: str = Field(description="the prefix of their key; empty where there is none")
+    """Name of the key, or of the part of the service that acted by itself."""
+    key: str
+    """The key's prefix; empty where there is none."""
     role: str
-    act: str = Field(examples=["plan.apply"])
+    act: str
+    """As `plan.apply`."""
     subject: str
-    before: Json
-    after: Json
-    origin: str = Field(description="the address that it came from")
-    request_id: str
-    hash: str
+    """What it was done to, as `plan-1f0c…`."""
+    before: Json = field(default_factory=dict)
+    after: Json = field(default_factory=dict)
+    origin: str = ""
+    """The address it came from."""
+    request_id: str = ""
+    previous: str = ""
+    """The hash of the entry before."""
+    hash: str = ""
+
+    def sealed(self) -> str:
+        """The hash that belongs to what it says: SHA-256 of its other fields as JSON, in hex."""
+        fields = {key: value for key, value in asdict(self).items() if key != "hash"}
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class AuditPage(Request):
@@ -202,7 +222,7 @@ class AuditPage(Request):
 class AuditDocument(Document):
     """What was done, newest first."""
 
-    entries: tuple[EntryDocument, ...]
+    entries: tuple[AuditEntry, ...]
     next: int | None = Field(description="`before` of the next page; null: there is none")
 
 
@@ -214,8 +234,9 @@ class HeadDocument(Document):
     head: str = Field(description="both, as `verify` takes them")
 
 
-class FlawDocument(Document):
-    """A place where the audit is not what it was."""
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A place where the chain is not what it was."""
 
     seq: int
     problem: str
@@ -226,4 +247,4 @@ class VerdictDocument(Document):
 
     is_whole: bool
     entries: int
-    flaws: tuple[FlawDocument, ...]
+    flaws: tuple[Flaw, ...]

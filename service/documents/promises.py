@@ -1,5 +1,6 @@
 """Promises: what is active, the time ahead, the controller, and what came of it."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -7,7 +8,7 @@ from pydantic import Field, computed_field
 
 from selector.models import Spread
 from service.documents.forms import Document, Finite, GoalForm, Moment, Request
-from service.documents.operations import Codes
+from service.documents.operations import Codes, OperationDocument
 from service.documents.plans import (
     InfeasibleDocument,
     MarginDocument,
@@ -16,6 +17,7 @@ from service.documents.plans import (
     WishRequest,
 )
 from service.documents.plans import TopologyDocument as Topology
+from service.documents.problems import Code, Problem
 
 State = Literal["active", "superseded", "retired", "expired"]
 Mode = Literal["observe", "recommend", "act"]
@@ -66,6 +68,35 @@ class ActivateRequest(Request):
 
     replace: Replaced = Field(default=[], description="active intents that this one takes the place of")
     acknowledge: Codes = Field(default=[], description="codes of the findings that somebody has seen")
+
+
+class KeepRequest(ActivateRequest):
+    """What goes with an intent that is kept and applied."""
+
+    plans: Annotated[list[str], Field(max_length=100)] = Field(
+        default=[], description="plans of this intent whose switches begin now, as far as they are due"
+    )
+
+
+NOT_NOW = frozenset(
+    {
+        Code.OUTSIDE_WINDOW,
+        Code.RECONFIGURATION_LIMITED,
+        Code.SWITCH_IN_PROGRESS,
+        Code.STALE_PLAN,
+        Code.NO_CHANGE,
+        Code.FINDING_NOT_ACKNOWLEDGED,
+    }
+)
+"""Why a plan is not applied beside its promise: it is not due, the controller was quicker, or it breaks another promise."""
+
+
+class KeptDocument(Document):
+    """A promise, and the switches that began with it."""
+
+    promise: PromiseDocument
+    operations: tuple[OperationDocument, ...]
+    not_switched: Mapping[str, Problem] = Field(description="plan to why it was not applied")
 
 
 class AgendaRequest(WishRequest):

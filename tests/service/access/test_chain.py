@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.access.chain import AuditEntry, Head, flaws
+from service.access.chain import Head, flaws
+from service.documents.access import AuditEntry
 
 
 def chain(length: int) -> list[AuditEntry]:

@@ -372,3 +372,20 @@ def test_what_was_asked_is_told_step_by_step_kept_and_counted(tmp_path: Path, mo
         assert (found["met"], found["share"], found["needed"]) == (3, 1.0, 0.99)
         (load,) = http.get("/v1/load").json()["models"]
         assert load["tenants"][0]["requests"] == 3
+
+
+def test_an_intent_is_kept_and_its_plans_are_applied_in_one_go(http: httpx.Client) -> None:
+    first, other = kept(http, ONE_DEVICE), kept(http, "keep P99 TTFT < 2s at peak")
+    plan = http.post("/v1/plans", json={"intent_id": first}).json()["plan"]
+    answer = http.post(f"/v1/intents/{other}:keep", json={"plans": [plan["id"]]})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        f"{plan['id']} is no plan of {other}; nothing was done",
+    )
+    assert http.get("/v1/promises").json()["promises"] == []
+    answer = http.post(f"/v1/intents/{first}:keep", json={"plans": [plan["id"]]}).json()
+    assert (answer["promise"]["intent_id"], answer["promise"]["state"]) == (first, "active")
+    assert ([one["plan_id"] for one in answer["operations"]], answer["not_switched"]) == ([plan["id"]], {})
+    again = http.post(f"/v1/intents/{first}:keep", json={"plans": [plan["id"]]}).json()
+    assert again["operations"] == []
+    assert again["not_switched"][plan["id"]]["code"] in {"already_applied", "switch_in_progress"}
