@@ -29,8 +29,8 @@ async def test_wrong_bytes_end_a_switch_wherever_they_are_and_right_ones_do_not(
         right = await ears.whole(*requests())
         for kind in ("flip 1", "flip 0", None):
             ears.tokens.clear()
+            shadow = await ears.prepared(BOTH)  # before them: they may end while a busy machine starts it
             await ears.run(*requests())
-            shadow = await ears.prepared(BOTH)
             if kind is None:
                 fault.unlink()
                 assert (await ears.commit(shadow)).moved
