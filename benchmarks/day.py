@@ -259,9 +259,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run_surge(options.output)
         else:
             run(options.output, statics=options.statics)
-    except CommandError as error:
+    except (CommandError, ServiceError) as error:
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
-        return error.exit
+        return error.exit if isinstance(error, CommandError) else 1
     return 0
 
 

@@ -27,6 +27,7 @@ from intentctl.render import Document
 from intentctl.status import CommandError, failure
 from service import api
 from service import documents as docs
+from service.documents.errors import ServiceError
 from service.documents.plans import PlanRequest
 
 LEFT = "a"
@@ -144,9 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         (on_left if options.on_host else run)(options.output)
-    except CommandError as error:
+    except (CommandError, ServiceError) as error:
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
-        return error.exit
+        return error.exit if isinstance(error, CommandError) else 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0

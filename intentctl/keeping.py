@@ -84,8 +84,8 @@ def keep(
     acknowledge = [*seen, *sorted(consent.to)]
     kept = _kept(source, intent_id, consent, acknowledge, [plan.id for plan in changing])
     if kept is None:
-        request = docs.ApplyRequest(acknowledge=acknowledge)
-        outcome.operations += [source(api.plans.apply, plan.id, request) for plan in changing]
+        for plan in changing:
+            outcome.operations.append(source(api.plans.apply, plan.id, docs.ApplyRequest(acknowledge=acknowledge)))
     else:
         outcome.promise = kept.promise
         outcome.operations += kept.operations

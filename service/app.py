@@ -20,14 +20,14 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 
 from intent.document import pointer_to
-from runtime.errors import EngineLostError, RuntimeFault
+from runtime.errors import RuntimeFault
 from service import documents as docs
 from service.access.refusals import CODES
 from service.api.context import Context, ServiceContext
 from service.api.operation import OPERATIONS, Operation
 from service.control.composition import Composition
 from service.documents.access import CALLER, Caller, Right
-from service.documents.errors import RefusedError, ServiceError, StoreError
+from service.documents.errors import RefusedError, ServiceError, StoreError, problem_of
 from service.documents.forms import SCHEMA
 from service.documents.problems import RETRY_AFTER_S, Code, Detail, Problem
 from service.http.bodies import RIGHT, BoundedRoute, needs
@@ -322,8 +322,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RuntimeFault)
     async def fault(_: Request, error: RuntimeFault) -> Response:
-        code = Code.ENGINE_LOST if isinstance(error, EngineLostError) else Code.UNSUPPORTED
-        return _send(Problem.of(code, str(error)))
+        return _send(problem_of(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

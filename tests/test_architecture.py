@@ -46,6 +46,12 @@ MAY_IMPORT = {
 }
 """Package to the foreign modules it may use, with all that is under them. Errors go with the models they concern."""
 
+SERVICE_ROOMS = (
+    *("documents", "deployment", "store", "access", "planning", "promises"),
+    *("serving", "control", "http", "openai", "api", "app", "server"),
+)
+"""From below to above."""
+
 CONFINED = {
     "torch": paths("runtime/kv/", "runtime/sync/", "runtime/torch_engine/", "runtime/vllm_engine/"),
     "triton": paths("runtime: kv.kernels"),
@@ -359,6 +365,18 @@ def test_functions_take_few_parameters():
 
 def test_what_crosses_between_packages_has_a_type():
     assert sorted({line for source in sources(*PACKAGES) for line in untyped(source)}) == []
+
+
+def test_no_room_of_the_service_imports_one_above_it():
+    """The order is that of docs/structure.md."""
+    rank = {name: number for number, name in enumerate(SERVICE_ROOMS)}
+    arrows = [
+        (name, other)
+        for name, others in modules_of("service").items()
+        for other in others
+        if "." in other and rank[other.split(".")[1]] > rank[name.split(".")[1]]
+    ]
+    assert arrows == []
 
 
 def test_few_lines_of_the_service_and_the_command_line_say_any():

@@ -1,4 +1,6 @@
-"""Whether what the kit brings can be imported and configured, without a GPU: a driver that is a stub, a platform that is faked.
+"""Whether what the kit brings can be imported and configured on a machine without a GPU.
+
+The driver is a stub, the platform is faked.
 
 ``check`` runs this module with another Python, one that has the packages of the GPU machine: vLLM's libraries are loaded with
 all their symbols, its modules imported, its hooks looked for, and each engine of ``vllm_switch`` is configured, not started.

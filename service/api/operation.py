@@ -1,7 +1,6 @@
 """How a function becomes an operation: ``@get`` and ``@post``. No FastAPI, no engine."""
 
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
@@ -52,11 +51,6 @@ class Operation:
     def tag(self) -> str:
         """The heading that it stands under: its module."""
         return self.function.__module__.rpartition(".")[2]
-
-    @property
-    def names_in_path(self) -> list[str]:
-        """Arguments that stand in the path."""
-        return re.findall(r"{(\w+)", self.path)
 
     @property
     def parameters(self) -> list[inspect.Parameter]:

@@ -47,8 +47,9 @@ def cancel(here: "Context", operation_id: str, body: docs.CancelRequest | None =
     found = service.operation(operation_id)
     if found.done:
         raise refusal(found)
-    request = body or docs.CancelRequest()
-    return service.in_loop(service.serving(found.model).cancel(operation_id, request, service.acts))
+    return service.in_loop(
+        service.serving(found.model).cancel(operation_id, body or docs.CancelRequest(), service.acts)
+    )
 
 
 @get("/v1/operations/{operation_id}/undo", Right.LOOK, Code.NOT_FOUND, Code.STORE)

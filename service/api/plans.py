@@ -102,8 +102,7 @@ def apply(here: "Context", plan_id: str, body: docs.ApplyRequest | None = None) 
 
     service = here.service
     made = here.saved_plan(plan_id)
-    acknowledged = body.acknowledge if body else ()
-    consent = partial(consent_now, made, here.deployment.approval, acknowledged, service.acts)
+    consent = partial(consent_now, made, here.deployment.approval, body.acknowledge if body else (), service.acts)
     return service.in_loop(service.serving(made.model).apply(made, consent, service.acts))
 
 

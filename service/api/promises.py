@@ -3,11 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from runtime.errors import RuntimeFault
 from service import documents as docs
 from service.api.operation import READING, SAYING, WISHING, get, post
 from service.api.plans import apply
 from service.documents.access import Right
-from service.documents.errors import RefusedError
+from service.documents.errors import RefusedError, ServiceError, problem_of
 from service.documents.problems import Code
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def activate(here: "Context", intent_id: str, body: docs.ActivateRequest | None 
 def keep(here: "Context", intent_id: str, body: docs.KeepRequest) -> docs.KeptDocument:
     """Keep an intent from now on, then apply its plans that are named.
 
-    A plan that is refused, as where its window does not hold now, is told with the reason; the promise stands.
+    A plan that is not applied, as where its window does not hold now, is told with the reason; the promise stands.
     """
     for plan_id in body.plans:
         if here.saved_plan(plan_id).intent_id != intent_id:
@@ -58,8 +59,8 @@ def keep(here: "Context", intent_id: str, body: docs.KeepRequest) -> docs.KeptDo
     for plan_id in body.plans:
         try:
             begun.append(apply(here, plan_id, docs.ApplyRequest(acknowledge=body.acknowledge)))
-        except RefusedError as error:
-            refused[plan_id] = error.problem
+        except (ServiceError, RuntimeFault) as error:  # the promise is kept already, and the answer has to say so
+            refused[plan_id] = problem_of(error)
     return docs.KeptDocument(promise=promise, operations=tuple(begun), not_switched=refused)
 
 

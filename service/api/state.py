@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from service import documents as docs
 from service.api.operation import READING, get, post
 from service.documents.access import Right
+from service.documents.errors import RefusedError
 from service.documents.problems import Code
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def take_out(here: "Context", device: int, body: docs.OutRequest | None = None) 
 
     What runs on it stays.
     """
-    why = body.why if body else ""
-    return _changed(here, device, why or f"taken out by {here.service.caller.name}")
+    return _changed(here, device, (body and body.why) or f"taken out by {here.service.caller.name}")
 
 
 @post("/v1/devices/{device}:in", Right.APPROVE, *READING, Code.NOT_FOUND)
@@ -59,8 +59,6 @@ def take_in(here: "Context", device: int) -> docs.DeviceDocument:
 
 
 def _changed(here: "Context", device: int, why: str | None) -> docs.DeviceDocument:
-    from service.documents.errors import RefusedError
-
     if device not in [gpu.index for gpu in here.deployment.cluster.gpus]:
         raise RefusedError(Code.NOT_FOUND, f"no device {device}; see `intentctl devices`")
     here.service.parts.devices.change(device, why, here.service.caller)

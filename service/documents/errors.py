@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from intent.models import Finding, Intent
+from runtime.errors import EngineLostError, RuntimeFault
 from selector.models import Infeasible
 from service.documents.plans import InfeasibleDocument, RefusedModel
 from service.documents.problems import Code, Detail, Problem
@@ -90,3 +91,10 @@ class StartError(ServiceError):
 
 class RefusedError(ServiceError):
     """A request that was understood and refused; nothing was changed."""
+
+
+def problem_of(error: ServiceError | RuntimeFault) -> Problem:
+    """What is told of an error, of the service or of what it runs."""
+    if isinstance(error, ServiceError):
+        return error.problem
+    return Problem.of(Code.ENGINE_LOST if isinstance(error, EngineLostError) else Code.UNSUPPORTED, str(error))

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from intent.models import (
+    MAX_CHARACTERS,
     DatedWindow,
     Finding,
     Intent,
@@ -224,3 +225,15 @@ def test_of_two_windows_in_force_the_one_that_is_spoken_of_is_planned_for(deploy
 
     assert plan.window == "peak"
     assert plan.left_out == (), "those hours hold now, too"
+
+
+def test_orders_are_not_looked_for_in_a_text_that_no_intent_may_have(tmp_path, monkeypatch):
+    """It takes a third of a second for one that a request has room for."""
+    looked = []
+    monkeypatch.setattr(lifecycle, "flagged", lambda intent: looked.append(intent) or intent)
+    deployment = read(tmp_path, DEPLOYMENT)
+    long = Intent("x" * (MAX_CHARACTERS + 1), "en", (), TranslatorInfo("rules"))
+    checked = lifecycle.check(long, deployment, MONDAY)
+    assert looked == []
+    with pytest.raises(RefusedError, match="/text"):
+        lifecycle.refuse_outside_schema(checked)

@@ -146,7 +146,7 @@ def test_the_last_administrator_stays(keyed, admin):
 
 def test_a_key_is_shown_once_and_nothing_has_its_secret(keyed, admin):
     made = new_key(admin, role="viewer", name="told once")
-    secret = made["key"].rsplit("_", 1)[1]
+    secret = made["key"].split("_", 2)[2]  # it may have more of them
     with keyed.client(made["key"]) as theirs:
         theirs.get("/v1/models")
     admin.post("/v1/intents", json={"text": f"the key is {made['key']}"})

@@ -7,11 +7,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from runtime.errors import EngineLostError
 from service.deployment.policy import Rules
 from service.documents.errors import StoreError
 from service.documents.promises import OutcomeDocument, OverrideDocument
 from service.promises.decide import ControlState, Decision, decide
 from service.promises.people import People, Term
+from service.serving.serving import Serving
 from service.store.book import Book
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, elsewhen, served
@@ -389,3 +391,22 @@ def test_an_intent_is_kept_and_its_plans_are_applied_in_one_go(http: httpx.Clien
     again = http.post(f"/v1/intents/{first}:keep", json={"plans": [plan["id"]]}).json()
     assert again["operations"] == []
     assert again["not_switched"][plan["id"]]["code"] in {"already_applied", "switch_in_progress"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(EngineLostError("a rank ended"), "engine_lost"), (StoreError("the store did not answer"), "store")],
+)
+def test_what_keeps_a_plan_from_being_applied_is_told_beside_the_promise_that_stands(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch, fault: Exception, code: str
+) -> None:
+    intent_id = kept(http, ONE_DEVICE)
+    plan = http.post("/v1/plans", json={"intent_id": intent_id}).json()["plan"]
+
+    async def broken(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(Serving, "apply", broken)
+    answer = http.post(f"/v1/intents/{intent_id}:keep", json={"plans": [plan["id"]]})
+    assert answer.status_code == 201, answer.text
+    assert (answer.json()["promise"]["state"], answer.json()["not_switched"][plan["id"]]["code"]) == ("active", code)

@@ -1,1 +1,4 @@
-"""What vLLM's CPU build looks for before it uses kernels of Triton: with ``TRITON_INTERPRET=1`` NumPy runs them, as they are."""
+"""What vLLM's CPU build looks for before it uses kernels of Triton.
+
+With ``TRITON_INTERPRET=1`` NumPy runs them, as they are.
+"""
