@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +22,7 @@ from intentctl.lines import MAX_LINE_BYTES, texts, visible
 from intentctl.local import EXAMPLE, from_file
 from intentctl.options import PlanOptions
 from intentctl.status import failure
+from selector.models import Plan
 from service import api
 from service import documents as docs
 from service.api.operation import Api
@@ -84,7 +85,7 @@ def parse(source: Api, text: str, form: OutputFormat, now: str | None, explain: 
     check_outcome(intent)
 
 
-def plan(source: Api, text: str | None, form: OutputFormat, look: PlanOptions) -> tuple[docs.PlanDocument, ...]:
+def plan(source: Api, text: str | None, form: OutputFormat, look: PlanOptions) -> tuple[Plan, ...]:
     """Read back, plan for a text or else the target, and show the plans.
 
     Simulated or drawn where that was asked for.
@@ -106,7 +107,7 @@ def plan(source: Api, text: str | None, form: OutputFormat, look: PlanOptions) -
         names = ", ".join(made.model for made in answer.plans)
         raise failure("error", f"--plot draws one plan, and there is one for each of {names}; name a --model")
     if look.verify:
-        seen = [made.model_copy(update={"simulation": source(api.plans.simulation, made.id)}) for made in answer.plans]
+        seen = [replace(made, simulation=source(api.plans.simulation, made.id)) for made in answer.plans]
         answer = answer.model_copy(update={"plans": tuple(seen)})
     render.emit(answer, form, render.answer_rows(answer))
     if look.plot:
@@ -124,11 +125,10 @@ def _plan_to_target(source: Api, look: PlanOptions) -> docs.PlanAnswer:
     return source(api.plans.make_plan, request)
 
 
-def _draw(found: docs.FrontiersDocument, made: docs.PlanDocument, path: Path) -> None:
-    from intentctl.curves import bounds, frontiers
-    from intentctl.plots import draw_frontier
+def _draw(found: docs.FrontiersDocument, made: Plan, path: Path) -> None:
+    from intentctl.plots import bounds, draw_frontier
 
-    draw_frontier(frontiers(found), bounds(made, found.rate_rps), path)
+    draw_frontier(found.curves, bounds(made, found.rate_rps), path)
     render.talk(f"drew {path}")
 
 
@@ -152,19 +152,16 @@ def make_plan(
         ServiceError: it was refused otherwise.
     """
     when = when or docs.When()
-    intent = intent_of(source, text, when.now)
-    kept = text if is_kept(text) else None
+    intent, kept = _said(source, text, when.now)
     if form is OutputFormat.TABLE:
         render.grid(render.intent_rows(intent))
-    if intent.outcome is Outcome.CLARIFY and not is_kept(text) and source.serves:
-        kept = source(api.intents.create_intent, docs.TranslateRequest(text=intent.text)).id
     while intent.outcome is Outcome.CLARIFY and consent is not None and can_ask(consent):
         intent = _answered(source, intent, kept)
         render.grid(render.intent_rows(intent))
     if form is not OutputFormat.TABLE and intent.outcome is not Outcome.OK:
         render.emit({"outcome": intent.outcome, "intent": intent, "plan": None, "intent_id": kept}, form, [])
     check_outcome(intent, kept)
-    wish = {"intent_id": kept} if kept is not None and source.serves else {"intent": intent}
+    wish = {"intent": intent} if kept is None else {"intent_id": kept}
     try:
         answer = source(
             api.plans.make_plan, docs.PlanRequest(**wish, **when.model_dump(exclude_unset=True), model=model)
@@ -193,6 +190,21 @@ def check_refused(refused: Sequence[docs.RefusedModel]) -> None:
         raise failure("infeasible", f"{', '.join(each.model for each in refused)}: {_NONE_HOLDS}")
 
 
+def _said(source: Api, text: str, now: str | None) -> tuple[Intent, str | None]:
+    """The intent of words or of an id, and the id under which a service keeps it."""
+    if not source.serves:
+        return intent_of(source, text, now), None
+    if is_kept(text):
+        return intent_of(source, text), text
+    try:
+        version = source(api.intents.create_intent, docs.TranslateRequest(text=_read(text), now=now))
+    except ServiceError as error:
+        if error.problem.intent is None:
+            raise
+        return error.problem.intent, None
+    return version.intent, version.id
+
+
 def can_ask(consent: ConsentOptions) -> bool:
     """Whether there is a person to ask."""
     return not consent.never_ask and sys.stdin.isatty()
@@ -209,7 +221,7 @@ def _answered(source: Api, intent: Intent, kept: str | None) -> Intent:
     if not answer:
         check_outcome(intent, kept)
     try:
-        if kept is not None and source.serves:
+        if kept is not None:
             return source(api.intents.amend_intent, kept, docs.VersionedFollowUp(text=answer)).intent
         return source(api.intents.amend, docs.AmendRequest(intent=intent, **dict(docs.FollowUp(text=answer)))).intent
     except ServiceError as error:
@@ -232,7 +244,7 @@ def apply(service: Api, plan_id: str, form: OutputFormat, consent: ConsentOption
 
 
 def switch(
-    source: Api, plans: Sequence[docs.PlanDocument], consent: ConsentOptions, timeout_s: float
+    source: Api, plans: Sequence[Plan], consent: ConsentOptions, timeout_s: float
 ) -> list[docs.OperationDocument]:
     """The operations of plans for different models at their ends; they run at the same time."""
     if plans and not source.serves:
@@ -252,7 +264,7 @@ def switch(
         raise
 
 
-def refuse_unserved(plan: docs.PlanDocument) -> NoReturn:
+def refuse_unserved(plan: Plan) -> NoReturn:
     """Say that there is no service to apply a plan, before anybody is asked.
 
     Raises:
@@ -421,7 +433,7 @@ def _how_to_answer(kept: str | None) -> str:
     )
 
 
-def acknowledged(plan: docs.PlanDocument, consent: ConsentOptions, *, left: Collection[str] = ()) -> list[str]:
+def acknowledged(plan: Plan, consent: ConsentOptions, *, left: Collection[str] = ()) -> list[str]:
     """The codes of findings that a person has seen just now.
 
     ``--yes`` is no person, ``--break-promise`` is one's word. ``left``: codes that are asked about elsewhere.
@@ -447,7 +459,7 @@ _MEANT = {"breaks_promise": "; or, as one who may approve it, with --break-promi
 _ALL_THE_SAME = {"breaks_promise": "Break it all the same?"}
 
 
-def _ask(plan: docs.PlanDocument, consent: ConsentOptions, what: str = "Apply") -> None:
+def _ask(plan: Plan, consent: ConsentOptions, what: str = "Apply") -> None:
     done = {"Apply": "applied", "Approve": "approved"}[what]
     shapes = " to ".join(topology.shape for topology in (plan.now, plan.target) if topology)
     question = f"{what} {plan.id} ({visible(shapes)})?"

@@ -26,10 +26,11 @@ from intentctl.render import Document, plain
 from intentctl.status import failure
 from intentctl.streams import BackgroundLoad, Recording, inference_at
 from runtime.models import MeasuredLink
+from selector.models import Plan
 from service import api
 from service import documents as docs
 from service.documents.operations import OperationDocument
-from service.documents.plans import PlanDocument, PlanRequest
+from service.documents.plans import PlanRequest
 
 INTENTS = ("keep P99 TTFT < 2s at peak, as cheap as possible", "run it with tp=2")
 PROMPTS = tuple(
@@ -63,7 +64,7 @@ class Switched:
     """One intent with its plan and the switch that followed (None: nothing to change)."""
 
     text: str
-    plan: PlanDocument
+    plan: Plan
     operation: OperationDocument | None
     link_bytes: int | None = None
     """What a link between hosts counted from the one to the other meanwhile, where there is one."""

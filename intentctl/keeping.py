@@ -8,6 +8,7 @@ from intentctl import commands, render
 from intentctl.arguments import SWITCH_TIMEOUT_S, OutputFormat
 from intentctl.lines import visible
 from intentctl.promises import agenda_rows, promise_rows
+from selector.models import Plan
 from service import api
 from service import documents as docs
 from service.api.operation import Api
@@ -53,7 +54,7 @@ def say(source: Api, text: str, form: OutputFormat, consent: commands.ConsentOpt
 
 def keep(
     source: Api,
-    plans: Sequence[docs.PlanDocument],
+    plans: Sequence[Plan],
     form: OutputFormat,
     consent: commands.ConsentOptions,
     outcome: TextOutcome,
@@ -108,7 +109,7 @@ def _tell(kept: docs.KeptDocument, form: OutputFormat) -> None:
         render.talk("what comes is in `intentctl agenda`; how far the controller goes, in `intentctl mode`")
 
 
-def _ask(plan: docs.PlanDocument, changing: Sequence[docs.PlanDocument], consent: commands.ConsentOptions) -> None:
+def _ask(plan: Plan, changing: Sequence[Plan], consent: commands.ConsentOptions) -> None:
     shapes = [" to ".join(topology.shape for topology in (plan.now, plan.target) if topology) for plan in changing]
     now = f", and switch now where it is due ({visible(', '.join(shapes))})" if shapes else ""
     later = f"intentctl activate {plan.intent_id}, or only intentctl apply {plan.id}"

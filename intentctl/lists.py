@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from intentctl import render
 from intentctl.arguments import OutputFormat
+from selector.models import Plan
 from service import api
 from service.documents.state import OperationsRequest, PageRequest, PlansRequest
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from service.api.operation import Api
     from service.documents.operations import OperationDocument
     from service.documents.plans import VersionDocument
-    from service.documents.state import AppliedPlan
 
 KINDS = ("intents", "plans", "operations")
 SHOWN = 20
@@ -40,7 +40,7 @@ def _intent(version: "VersionDocument") -> "Row":
     )
 
 
-def _plan(plan: "AppliedPlan") -> "Row":
+def _plan(plan: "Plan") -> "Row":
     shapes = " to ".join(topology.shape for topology in (plan.now, plan.target) if topology)
     return plan.id, f"{plan.model}: {shapes}" + (f"; applied by {plan.applied_by}" if plan.applied_by else "")
 

@@ -1,15 +1,16 @@
-"""Pictures as SVG of what ``intentctl.curves`` computes. The same data gives the same bytes."""
+"""Pictures as SVG. The same data gives the same bytes."""
 
 import itertools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from intentctl.curves import Curve, GuideLine
 from intentctl.status import failure
+from selector.models import Frontier, Plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,28 @@ STYLE: Keywords = {
 }
 
 
-def draw_frontier(curves: Sequence[Curve], bounds: Sequence[GuideLine], path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class GuideLine:
+    """A line to compare with: what a goal allows, or the rate of the workload."""
+
+    axis: Literal["ttft_s", "tpot_s", "rate_rps"]
+    value: float
+    """Seconds, or requests per second."""
+    label: str
+
+
+def bounds(plan: Plan, rate_rps: float) -> list[GuideLine]:
+    """The rate of a plan's workload, and its goals for P99 TTFT and TPOT."""
+    axes: dict[str, Literal["ttft_s", "tpot_s"]] = {"p99 TTFT <=": "ttft_s", "p99 TPOT <=": "tpot_s"}
+    goals = [
+        GuideLine(axes[margin.goal[:11]], margin.bound, margin.goal)
+        for margin in plan.margins
+        if margin.goal[:11] in axes
+    ]
+    return [GuideLine("rate_rps", rate_rps, f"the workload: {rate_rps:g} requests/s"), *goals]
+
+
+def draw_frontier(curves: Sequence[Frontier], bounds: Sequence[GuideLine], path: Path) -> None:
     """TTFT above TPOT against the rate, latencies logarithmic; where a curve saturates is dotted.
 
     Raises:
@@ -62,7 +84,7 @@ def draw_frontier(curves: Sequence[Curve], bounds: Sequence[GuideLine], path: Pa
         figure.legend(*upper.get_legend_handles_labels(), loc="outside upper left")
 
 
-def _latencies(axes: "Axes", curves: Sequence[Curve], which: Literal["ttft_s", "tpot_s"]) -> None:
+def _latencies(axes: "Axes", curves: Sequence[Frontier], which: Literal["ttft_s", "tpot_s"]) -> None:
     """One latency of every curve."""
     for curve, (colour, _) in zip(curves, looks(), strict=False):
         seconds = [value or math.nan for value in getattr(curve, which)]  # a logarithm has no place for zero
@@ -77,7 +99,7 @@ def _latencies(axes: "Axes", curves: Sequence[Curve], which: Literal["ttft_s", "
         axes.annotate("none", (0.5, 0.5), xycoords="axes fraction", color=GREY)
 
 
-def _limit(curve: Curve) -> str:
+def _limit(curve: Frontier) -> str:
     """A curve's name, and the rate that it reaches."""
     if not curve.saturation_rps:
         return f"{curve.label}: not one request fits"

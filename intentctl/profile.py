@@ -109,7 +109,7 @@ def find_subject(client: "Client", options: ProfileOptions) -> Subject:
         raise failure("error", f"{client.url} is in use ({busy}); measure when nothing else runs")
     described = client(api.state.profiles_of, name) if name else client(api.state.profiles)
     cluster = _cluster(state.inventory)
-    topology = state.topology.noun
+    topology = state.topology
     kinds = sorted({stage.kind for stage in topology.stages})
     nodes = [node.name for node in cluster.nodes if {gpu.index for gpu in node.gpus} & {*topology.devices}]
     if len(kinds) > 1 or len(nodes) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from intent.models import Finding, Intent, TranslatorInfo, Turn
 from intentctl.arguments import OutputFormat
 from intentctl.lines import visible, visible_lines
 from runtime.capabilities import Batching
-from runtime.models import CutoverReport, MeasuredLink
+from runtime.models import CutoverReport, MeasuredLink, Topology
+from selector.models import CrossingPrediction, Infeasible, Margin, Plan, Prediction, SwitchPrediction
 
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
     from pydantic import JsonValue
@@ -65,6 +67,7 @@ def plain(document: object) -> JsonValue:
     from pydantic import BaseModel
 
     from intent.document import to_document
+    from service.documents.forms import json_of
 
     match document:
         case Intent():
@@ -78,7 +81,7 @@ def plain(document: object) -> JsonValue:
         case str() | int() | float() | None:
             return document
     if is_dataclass(document) and not isinstance(document, type):
-        return plain(asdict(document))
+        return json_of(document)
     raise TypeError(f"a {type(document).__name__} is no document")
 
 
@@ -157,7 +160,7 @@ def _refused(refused: Sequence[docs.RefusedModel]) -> Iterator[Row]:
         yield from _infeasible(each.infeasible)
 
 
-def _infeasible(infeasible: docs.InfeasibleDocument) -> list[Row]:
+def _infeasible(infeasible: Infeasible) -> list[Row]:
     """Why nothing holds the goals, and what comes closest."""
     rows = _left_out(infeasible)
     rows += [("why", reason) for reason in infeasible.reasons]
@@ -166,7 +169,7 @@ def _infeasible(infeasible: docs.InfeasibleDocument) -> list[Row]:
     return [*rows, *(("feasible", target) for target in infeasible.feasible_targets)]
 
 
-def _left_out(answer: docs.PlanDocument | docs.InfeasibleDocument) -> list[Row]:
+def _left_out(answer: Plan | Infeasible) -> list[Row]:
     """The goals that were not weighed, with the reasons."""
     return [("left out", f"{item.goal}: {item.reason}") for item in answer.left_out]
 
@@ -268,7 +271,7 @@ def answer_rows(answer: docs.PlanAnswer) -> list[Row]:
     return [*(row for plan in answer.plans for row in plan_rows(plan)), *_refused(answer.refused)]
 
 
-def plan_rows(plan: docs.PlanDocument) -> list[Row]:
+def plan_rows(plan: Plan) -> list[Row]:
     """From what to what, what it is predicted to do, and why the others lost."""
     rows = [("plan", f"{plan.id} for {plan.model}, window {plan.window}, generation {plan.generation}")]
     if plan.intent_version is not None:
@@ -304,7 +307,7 @@ def plan_rows(plan: docs.PlanDocument) -> list[Row]:
     return rows
 
 
-def _topology(topology: docs.TopologyDocument | None, batching: Batching | None = None) -> str:
+def _topology(topology: Topology | None, batching: Batching | None = None) -> str:
     words = f"{topology.shape}  {topology.text}" if topology else "nothing"
     return f"{words}, {batching}" if topology and batching else words
 
@@ -321,7 +324,7 @@ def requests(load: Workload) -> str:
     return f"{', '.join(words)}; burstiness {load.burstiness:g}, prefix hit {load.prefix_hit:.0%}"
 
 
-def prediction(prediction: docs.PredictionDocument) -> str:
+def prediction(prediction: Prediction) -> str:
     """What a topology is predicted to do, in a line."""
     parts = [
         f"TTFT {_latency(prediction.ttft_s)}",
@@ -332,14 +335,14 @@ def prediction(prediction: docs.PredictionDocument) -> str:
     return f"{', '.join(filter(None, parts))} (±{prediction.error_band:.0%}, {prediction.source})"
 
 
-def _latency(reading: Mapping[str, float | None] | Mapping[str, float]) -> str:
-    """Mean and p99, or that there is none."""
-    mean, p99 = (seconds(value) if value is not None else "without end" for value in (reading["mean"], reading["p99"]))
+def _latency(reading: Mapping[str, float]) -> str:
+    """Mean and p99."""
+    mean, p99 = (seconds(reading[name]) for name in ("mean", "p99"))
     return mean if mean == p99 else f"{mean} (p99 {p99})"
 
 
-def _margin(margin: docs.MarginDocument) -> str:
-    if margin.predicted is None or margin.margin is None:
+def _margin(margin: Margin) -> str:
+    if math.isinf(margin.predicted):
         return f"{margin.goal}: without end, missed"
     figures = " against ".join(_amount(value, margin) for value in (margin.predicted, margin.bound))
     verdict = (
@@ -349,12 +352,12 @@ def _margin(margin: docs.MarginDocument) -> str:
         if margin.margin == 0
         else "missed"
     )
-    if margin.is_knife_edge and margin.worst is not None:
+    if margin.is_knife_edge:
         verdict = f"on a knife's edge: {_amount(margin.worst, margin)} is within the error band"
     return f"{margin.goal}: {figures}, {verdict}"
 
 
-def _amount(value: float, margin: docs.MarginDocument) -> str:
+def _amount(value: float, margin: Margin) -> str:
     """A reading or a bound in the unit that suits the bound."""
     match margin.unit:
         case "s":
@@ -375,46 +378,50 @@ STRATEGIES = {
 """How a switch goes, in words."""
 
 
-def _overloaded(plan: docs.PlanDocument) -> str:
+def _overloaded(plan: Plan) -> str:
     """Who of the two sides of a plan has requests that pile up, so that nobody can predict a standstill."""
     sides = {"what runs": plan.now_prediction, "the target": plan.prediction}
-    names = [name for name, found in sides.items() if found and found.tpot_s["mean"] is None]
+    names = [name for name, found in sides.items() if found and math.isinf(found.tpot_s["mean"])]
     return f": {' and '.join(names)} {'is' if len(names) == 1 else 'are'} overloaded" if names else ""
 
 
-def switch(switch: docs.SwitchDocument, why: str = "") -> str:
+def switch(switch: SwitchPrediction, why: str = "") -> str:
     """What a switch is predicted to take; ``why`` a standstill cannot be predicted."""
     parts = {
         "to prepare": switch.prepare_s,
         "of standing still": switch.stop_s,
-        "of that beyond the usual gap between tokens": switch.pause_s if switch.stop_s is not None else None,
+        "of that beyond the usual gap between tokens": switch.pause_s if math.isfinite(switch.stop_s) else None,
         "until it has paid for itself": switch.payback_s,
     }
     bands = {
         "to prepare": _band(switch.prepare_least_s, switch.prepare_most_s),
-        "of standing still": f" (at most {seconds(switch.stop_most_s)})" if switch.stop_most_s else "",
+        "of standing still": f" (at most {seconds(switch.stop_most_s)})" if 0 < switch.stop_most_s < math.inf else "",
     }
-    figures = ", ".join(f"{seconds(value)}{bands.get(words, '')} {words}" for words, value in parts.items() if value)
-    if switch.stop_s is None:
+    figures = ", ".join(
+        f"{seconds(value)}{bands.get(words, '')} {words}"
+        for words, value in parts.items()
+        if value and math.isfinite(value)
+    )
+    if math.isinf(switch.stop_s):
         figures += f", a standstill that nobody can predict{why}"
     over = f"; {_crossing(switch.between_hosts)}" if switch.between_hosts else ""
     return f"{STRATEGIES[switch.strategy]}: {figures or 'at once'}{over} (predicted)"
 
 
-def _band(least_s: float | None, most_s: float | None) -> str:
+def _band(least_s: float, most_s: float) -> str:
     """In which a figure lies, where that is known and more than the figure."""
-    ends = [seconds(end) for end in (least_s, most_s) if end is not None]
+    ends = [seconds(end) for end in (least_s, most_s) if math.isfinite(end)]
     return f" ({' to '.join(ends)})" if most_s and len({*ends}) == 2 else ""
 
 
-def _crossing(over: docs.CrossingDocument) -> str:
+def _crossing(over: CrossingPrediction) -> str:
     """What another node takes of that, and whether computing KV anew would be quicker."""
     if over.path == "anew":
-        took = seconds(over.anew_s) if over.anew_s is not None else "a time without end"
+        took = seconds(over.anew_s) if math.isfinite(over.anew_s) else "a time without end"
         return f"the other node computes {size(over.kv_bytes)} of KV anew in {took}"
-    if over.sync_s is None:
+    if math.isinf(over.sync_s):
         return f"{size(over.kv_bytes)} of KV would not get to the other node: it is written faster than the network takes it"
-    quicker = f", computing it anew there {seconds(over.anew_s)}" if over.anew_s is not None else ""
+    quicker = f", computing it anew there {seconds(over.anew_s)}" if math.isfinite(over.anew_s) else ""
     took = f"{size(over.kv_bytes)} of KV take {seconds(over.sync_s)} to the other node{quicker}"
     return f"{took}, and the standstill is {seconds(over.cut_s)} longer"
 
@@ -431,6 +438,8 @@ def moment(at_s: float) -> str:
 
 def seconds(value: float) -> str:
     """A duration in the unit that reads best."""
+    if math.isinf(value):
+        return "without end"
     return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 
 from runtime.errors import Reason, SwitchError
+from runtime.forms import DESCRIBED
 from runtime.models import Topology
 
 
@@ -13,6 +14,8 @@ class Batching:
 
     The defaults are what serving engines default to, or more than memory allows.
     """
+
+    __get_pydantic_json_schema__ = DESCRIBED
 
     max_sequences: int = 2048
     """Sequences that run at once."""

@@ -12,6 +12,7 @@ from typing import Any, Self
 from runtime.architectures import MIXTURES, architecture_of, quantised
 from runtime.errors import Reason as Reason  # noqa: PLC0414 - a noun of the runtime, though errors carry it
 from runtime.errors import TopologyError, UnsupportedModelError
+from runtime.forms import DESCRIBED, told
 
 BYTES_PER_VALUE: Mapping[str, float] = {
     "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5,
@@ -334,6 +335,9 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Topology:
     """What runs: pipeline stages bound to devices."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
+    __get_pydantic_core_schema__ = told("text", "shape", "devices")
 
     stages: tuple[Stage, ...]
 

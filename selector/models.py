@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, Self, get_args
 
+from intent.models import Finding
 from intent.tables import mapping
 from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities, Limits
 from runtime.errors import UnsupportedModelError
+from runtime.forms import DESCRIBED, Endless, told
 from runtime.models import Cluster, ModelSpec, Topology
 
 
@@ -71,6 +73,8 @@ what runs ends first, and the target computes its requests anew."""
 class Spread:
     """How lengths lie around their mean: lognormal by mean and P95, or a histogram."""
 
+    __get_pydantic_json_schema__ = DESCRIBED
+
     p95_by_mean: float
     """1: all alike. No lognormal has more than ``MOST_P95``."""
     histogram: tuple[tuple[float, float], ...] = ()
@@ -91,6 +95,8 @@ CHAT_OUTPUTS = Spread(2.43, source=PUBLIC_CHAT)
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What is asked of the service in one window."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
 
     rate_rps: float
     input_tokens: int
@@ -282,13 +288,15 @@ class Prediction:
     Infinite where requests pile up.
     """
 
-    ttft_s: Mapping[str, float]
+    __get_pydantic_json_schema__ = DESCRIBED
+
+    ttft_s: Mapping[str, Endless]
     """``mean`` and percentiles, as the other latencies."""
-    tpot_s: Mapping[str, float]
-    e2e_s: Mapping[str, float]
+    tpot_s: Mapping[str, Endless]
+    e2e_s: Mapping[str, Endless]
     throughput_tok_s: float
-    """Output tokens that it sustains at its batch limit."""
-    gpu_util: float
+    """Output tokens per second that it sustains at its batch limit."""
+    gpu_util: Endless
     """The workload's rate by the rate that it sustains."""
     usd_per_hour: float
     batch: int
@@ -306,6 +314,8 @@ class Prediction:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One topology with what it is predicted to do and why it is not better placed."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
 
     topology: Topology
     prediction: Prediction
@@ -362,14 +372,17 @@ class PlanRef:
 class Margin:
     """How far a prediction is from a goal's bound; positive is good. Relative to the bound."""
 
+    __get_pydantic_json_schema__ = DESCRIBED
+    __get_pydantic_core_schema__ = told("is_knife_edge")
+
     goal: str
     """The goal in words."""
-    predicted: float
+    predicted: Endless
     bound: float
     unit: str
-    margin: float
+    margin: Endless
     """Of ``worst``."""
-    worst: float = math.nan
+    worst: Endless = math.nan
     """The end of the prediction's error band that has to hold."""
 
     @property
@@ -383,6 +396,8 @@ class Margin:
 class LeftOut:
     """A goal that a plan does not weigh."""
 
+    __get_pydantic_json_schema__ = DESCRIBED
+
     goal: str
     """In words."""
     reason: str
@@ -392,39 +407,46 @@ class LeftOut:
 class CrossingPrediction:
     """What it takes to bring requests in flight to another host, as predicted."""
 
+    __get_pydantic_json_schema__ = DESCRIBED
+
     path: Literal["copied", "anew"]
     """Their KV is copied over the network, or the target computes it from their tokens."""
     kv_bytes: float
     """Of the requests that the workload has in flight."""
-    sync_s: float
+    sync_s: Endless
     """Until the target has it, while requests run; infinite where KV is written faster than the network takes it."""
     cut_s: float
     """By which the stop is longer than within a host: round trips and the last patch."""
-    anew_s: float
+    anew_s: Endless
     """In which the target would compute all of it, alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPrediction:
-    """What it takes to get from one topology to another, as predicted."""
+    """What it takes to get from one topology to another, as predicted.
+
+    Infinite where what runs or the target is overloaded.
+    """
+
+    __get_pydantic_json_schema__ = DESCRIBED
 
     strategy: Way
-    prepare_s: float
+    prepare_s: Endless
     """To start, load weights and copy KV while the old one serves; what only one copy fits for is loaded in the stop."""
-    stop_s: float
+    stop_s: Endless
     """For which streams stand still: from their last token on the one to their first on the other."""
-    pause_s: float
+    pause_s: Endless = math.inf
     """The part of it beyond what they wait between two tokens anyway, on the slower side: what is measured of a switch."""
-    payback_s: float | None
+    payback_s: float | None = None
     """After which the devices (or the money) saved have won back those occupied twice; None where none are saved."""
     between_hosts: CrossingPrediction | None = None
     """None where no KV goes over a network, or nothing is known of it."""
-    prepare_least_s: float = 0.0
-    prepare_most_s: float = 0.0
+    prepare_least_s: Endless = 0.0
+    prepare_most_s: Endless = 0.0
     """The band around ``prepare_s``: storage and starts of engines are known in bands."""
-    stop_most_s: float = 0.0
+    stop_most_s: Endless = 0.0
     """Of a restart, at most."""
-    loading_s: float = 0.0
+    loading_s: Endless = 0.0
     """The part of preparing, or of a restart's stop, in which weights are read and loaded."""
     unmeasured: tuple[str, ...] = ()
     """Nodes that read weights from a storage that nobody measured: a usual band is assumed."""
@@ -437,11 +459,15 @@ class SwitchPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """From now to next, immutable; apply refuses it when ``generation`` is no longer the running one."""
+    """From what runs to what would run, for one model; immutable."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
+    __get_pydantic_core_schema__ = told("changes")
 
     id: str
     intent_id: str
     generation: int
+    """Apply refuses the plan when another one runs."""
     model: str
     window: str
     now: Topology | None
@@ -469,9 +495,23 @@ class Plan:
     bytes_to_move: Mapping[str, int] = field(default_factory=dict)
     """``weights`` and ``kv_per_token``: what the switch has to move."""
     batching: Batching | None = None
-    """How far the target fills its steps; None: as the engine is set."""
+    """How far the target fills its steps; null: as the engine is set."""
     now_batching: Batching | None = None
-    """How what runs fills its steps: ``SearchInput.running``."""
+    """How what runs fills its steps; null: nothing runs."""
+    intent_version: int | None = None
+    """Of the intent that is kept."""
+    kind: Literal["act", "promise"] = "promise"
+    """`act`: names a configuration alone, at any time; `promise`: what must hold."""
+    to_acknowledge: tuple[Finding, ...] = ()
+    """Findings that apply wants acknowledged, by code; `breaks_promise`: what it breaks."""
+    promised: tuple[str, ...] = ()
+    """Goals of active intents, for its time, that it was held against."""
+    digest: str = ""
+    """What an approval is for: it changes with anything that the plan says."""
+    applied_by: str | None = None
+    """The operation that applied it; null: none has, or its document was made before."""
+    simulation: "Simulation | None" = None
+    """Of its target, where somebody asked for it."""
 
     @property
     def changes(self) -> bool:
@@ -480,8 +520,43 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Simulation:
+    """What a simulation of a plan's target gave. Latencies in seconds, null without end."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
+
+    plan_id: str
+    topology: str
+    requests: int
+    """Served, the first ones left out."""
+    waits_grow: bool
+    """The load exceeds what is sustained, and latencies are without end."""
+    ttft_s: Mapping[str, Endless]
+    """``mean`` and percentiles, as the other latencies."""
+    tpot_s: Mapping[str, Endless]
+    e2e_s: Mapping[str, Endless]
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """P99 latencies of a topology at rising rates; empty where no request fits."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
+
+    label: str
+    topology: str
+    rates_rps: tuple[float, ...]
+    ttft_s: tuple[float, ...]
+    tpot_s: tuple[float, ...]
+    """Zeros where an answer is one token."""
+    saturation_rps: float
+
+
+@dataclass(frozen=True, slots=True)
 class Infeasible:
     """No topology holds the goals."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
 
     reasons: tuple[str, ...]
     """Which goals or limits clash, in words."""

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities
 from runtime.errors import TopologyError
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
-from selector.models import Candidate, Prediction, Profile, ProfileError, SearchInput, Source
+from selector.models import Candidate, Frontier, Prediction, Profile, ProfileError, SearchInput, Source
 from selector.performance.judge import LoadFigures, judged, sustained_rps
 from selector.performance.load import IDLE_RPS, SERVING_SHARE
 from selector.performance.perf import ServerModel, stage_costs
@@ -150,18 +150,12 @@ LOADS = 24
 _HIGHEST = 0.98
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
-    """P99 latencies at rising rates; empty where no request fits."""
-
-    rates_rps: tuple[float, ...]
-    ttft_s: tuple[float, ...]
-    tpot_s: tuple[float, ...]
-    saturation_rps: float
-
-
 def frontier(
-    topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
+    label: str,
+    topology: Topology,
+    problem: SearchInput,
+    profiles: Mapping[str, Profile],
+    batching: Batching | None = None,
 ) -> Frontier:
     """From next to nothing up to saturation.
 
@@ -179,7 +173,7 @@ def frontier(
         if most and (found := _at(rate, topology, alone, profiles, steps))
     ]
     rates_rps, ttft_s, tpot_s = tuple(zip(*points, strict=True)) or ((), (), ())
-    return Frontier(rates_rps, ttft_s, tpot_s, most)
+    return Frontier(label, str(topology), rates_rps, ttft_s, tpot_s, most)
 
 
 def _at(

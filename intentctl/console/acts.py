@@ -12,6 +12,7 @@ from starlette.responses import Response
 from intentctl.console import answers, pages, slash
 from intentctl.console.upstream import Upstream
 from intentctl.console.visit import Visit, cookie, form_of, refuse_foreign, see, visit
+from selector.models import Plan
 from service import api
 from service import documents as docs
 from service.documents.errors import ServiceError
@@ -144,7 +145,7 @@ async def _apply(upstream: Upstream, plan_id: str, form: FormData) -> str:
     return f"/operations/{operation.id}"
 
 
-async def _keep(upstream: Upstream, plan: docs.PlanDocument, replace: list[str], acknowledge: list[str]) -> str:
+async def _keep(upstream: Upstream, plan: Plan, replace: list[str], acknowledge: list[str]) -> str:
     """Keep what a plan is for, and switch to it where that is due."""
     plans = [plan.id] if plan.changes else []
     request = docs.KeepRequest(replace=replace, acknowledge=acknowledge, plans=plans)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from intentctl.client import Client
 from intentctl.console.upstream import Upstream
 from intentctl.render import prediction, seconds
+from selector.models import Frontier, Plan
 from service import api
 from service import documents as docs
 from service.documents.errors import ServiceError
-from service.documents.plans import FollowUp, FrontierDocument, FrontiersDocument, PlanDocument, PlanRequest
+from service.documents.plans import FollowUp, FrontiersDocument, PlanRequest
 from service.documents.problems import Code
 
 TIMES = {
@@ -53,7 +54,7 @@ SUGGESTIONS = (
 )
 
 
-async def answer(upstream: Upstream, plan: PlanDocument, question: str, made_id: str = "") -> Fact:
+async def answer(upstream: Upstream, plan: Plan, question: str, made_id: str = "") -> Fact:
     """What is known about a plan.
 
     ``made_id`` is the plan that was made to answer the question, if one was.
@@ -84,7 +85,7 @@ async def answer(upstream: Upstream, plan: PlanDocument, question: str, made_id:
     )
 
 
-def _fact(text: str) -> Callable[[PlanDocument], Fact] | None:
+def _fact(text: str) -> Callable[[Plan], Fact] | None:
     """What answers a question from the plan itself."""
     return next((known for pattern, known in _FACTS if re.search(pattern, text)), None)
 
@@ -119,7 +120,7 @@ def under_load(frontiers: FrontiersDocument, factor: float) -> Fact:
     return Fact(tuple(lines), "predicted P99 latencies against the rate (GET /v1/plans/…/frontiers)")
 
 
-def _at(curve: FrontierDocument, rate: float) -> str:
+def _at(curve: Frontier, rate: float) -> str:
     if rate >= curve.saturation_rps:
         return f"overloaded, it sustains {curve.saturation_rps:.3g} requests/s"
     place = next((place for place, rate_rps in enumerate(curve.rates_rps) if rate_rps >= rate), None)
@@ -130,7 +131,7 @@ def _at(curve: FrontierDocument, rate: float) -> str:
     return f"P99 TTFT {seconds(ttft_s)}, P99 TPOT {seconds(tpot_s)} (at {curve.rates_rps[place]:.3g} requests/s)"
 
 
-async def planned_instead(upstream: Upstream, plan: PlanDocument, question: str) -> str:
+async def planned_instead(upstream: Upstream, plan: Plan, question: str) -> str:
     """The id of a plan for the same goals with what a question names; empty: it is answered without one.
 
     Raises:
@@ -151,10 +152,10 @@ async def planned_instead(upstream: Upstream, plan: PlanDocument, question: str)
         raise ServiceError(error.code, f"With {wished} {why} (tried with {in_words(wished)!r})") from None
 
 
-def _compared(plan: PlanDocument, made: PlanDocument, wished: str) -> Fact:
+def _compared(plan: Plan, made: Plan, wished: str) -> Fact:
     """What another plan would do beside this one."""
     other = made.prediction
-    missed = [margin.goal for margin in made.margins if margin.margin is None or margin.margin < 0]
+    missed = [margin.goal for margin in made.margins if margin.margin < 0]
     verdict = f"It would miss {', '.join(missed)}." if missed else "It would hold the goals, too."
     lines = (
         f"{made.target.shape} {made.target.text}: {prediction(other)}",
@@ -164,7 +165,7 @@ def _compared(plan: PlanDocument, made: PlanDocument, wished: str) -> Fact:
     return Fact(lines, f"planned again with {in_words(wished)!r}", f"/plans/{made.id}")
 
 
-def _dearer(plan: PlanDocument, other: PlanDocument) -> str:
+def _dearer(plan: Plan, other: Plan) -> str:
     """What it costs beside what is planned."""
     mine = plan.prediction
     theirs = other.prediction
@@ -173,7 +174,7 @@ def _dearer(plan: PlanDocument, other: PlanDocument) -> str:
     return f"It takes {theirs.devices} devices, the plan {mine.devices}."
 
 
-def _planned_with(service: Client, plan: PlanDocument, wished: str) -> PlanDocument:
+def _planned_with(service: Client, plan: Plan, wished: str) -> Plan:
     """A plan for the same goals with what was named.
 
     Raises:
@@ -200,11 +201,11 @@ def in_words(wished: str) -> str:
     return f"only on {wished}"
 
 
-def _why(plan: PlanDocument) -> Fact:
+def _why(plan: Plan) -> Fact:
     return Fact((*plan.reasons, *plan.certificate), "the plan's reasons and certificate")
 
 
-def _runner_up(plan: PlanDocument) -> Fact:
+def _runner_up(plan: Plan) -> Fact:
     if plan.runner_up is None:
         return Fact(("Nothing of another shape was simulated.",), "the plan has no runner-up")
     other = plan.runner_up
@@ -214,7 +215,7 @@ def _runner_up(plan: PlanDocument) -> Fact:
     )
 
 
-def _nothing(plan: PlanDocument) -> Fact:
+def _nothing(plan: Plan) -> Fact:
     if plan.now is None or plan.now_prediction is None:
         return Fact(("What runs now was not predicted for this plan.",), "the plan")
     return Fact(
@@ -223,7 +224,7 @@ def _nothing(plan: PlanDocument) -> Fact:
     )
 
 
-def _switch(plan: PlanDocument) -> Fact:
+def _switch(plan: Plan) -> Fact:
     from intentctl.render import switch, to_move
 
     if plan.switch is None:
@@ -236,7 +237,7 @@ def _switch(plan: PlanDocument) -> Fact:
     return Fact(tuple(lines), "the plan's predicted switch")
 
 
-def _sure(plan: PlanDocument) -> Fact:
+def _sure(plan: Plan) -> Fact:
     found = plan.prediction
     return Fact(
         (f"Within {found.error_band:.0%}, from a profile that is {found.source}.",),
@@ -244,7 +245,7 @@ def _sure(plan: PlanDocument) -> Fact:
     )
 
 
-def _cost(plan: PlanDocument) -> Fact:
+def _cost(plan: Plan) -> Fact:
     after = plan.prediction
     before = f", {plan.now_prediction.usd_per_hour:.2f} USD/h now" if plan.now_prediction else ""
     words = (
@@ -255,7 +256,7 @@ def _cost(plan: PlanDocument) -> Fact:
     return Fact((f"{words}; {after.devices} devices.",), "the plan's prediction")
 
 
-_FACTS: tuple[tuple[str, Callable[[PlanDocument], Fact]], ...] = (
+_FACTS: tuple[tuple[str, Callable[[Plan], Fact]], ...] = (
     (r"runner|second best|next best|alternative|第二|次优|备选", _runner_up),
     (r"do nothing|stay|leave it|keep what|不动|什么都不做|不切换", _nothing),
     (r"cost|price|usd|\$|cheap|expensive|多少钱|成本|费用", _cost),

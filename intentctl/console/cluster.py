@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from runtime.models import Stage
-from service.documents.plans import TopologyDocument
+from runtime.models import Stage, Topology
 from service.documents.state import NodeDocument, StateDocument
 
 HUES = 6
@@ -61,7 +60,7 @@ class Row:
 
 def picture(
     inventory: Sequence[NodeDocument],
-    topologies: Mapping[str, Sequence[TopologyDocument]],
+    topologies: Mapping[str, Sequence[Topology]],
     out: Mapping[int, str] = MappingProxyType({}),
 ) -> tuple[Row, ...]:
     """Nodes with what each device holds of the pipelines of each model, and why it is ``out``.
@@ -98,7 +97,7 @@ def inventory_of(states: Sequence[StateDocument]) -> tuple[NodeDocument, ...]:
     return tuple(nodes.values())
 
 
-def _uses(model: str, topology: TopologyDocument, replica: int) -> list[tuple[int, Use]]:
+def _uses(model: str, topology: Topology, replica: int) -> list[tuple[int, Use]]:
     count = len(topology.stages)
     return [
         (

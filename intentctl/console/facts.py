@@ -1,6 +1,7 @@
 """What pages show, gathered from the service: each function asks for what one page or part needs."""
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from intentctl.console.charts import Band, Chart, ChartMark, ChartSpec
 from intentctl.console.cluster import Row, inventory_of, picture
 from intentctl.console.upstream import Upstream
 from intentctl.console.view import zone_of
+from selector.models import Plan
 from service import api
 from service import documents as docs
 from service.documents.errors import ServiceError
@@ -159,7 +161,7 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
     return Overview(stands, picture(inventory_of(stands.models), runs, out), views, coming)
 
 
-async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocument]) -> dict[str, docs.PlanDocument]:
+async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocument]) -> dict[str, Plan]:
     """The plans of the newest operation of each model, by operation."""
     newest = dict[str | None, docs.OperationDocument]()
     for operation in operations:
@@ -169,7 +171,7 @@ async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocum
     return {operation.id: plan for operation, plan in zip(newest.values(), found, strict=True)}
 
 
-async def saved_plan(upstream: Upstream, plan_id: str) -> docs.PlanDocument:
+async def saved_plan(upstream: Upstream, plan_id: str) -> Plan:
     """A plan; it never changes."""
     return await upstream.recent(("plan", plan_id), 3600, lambda client: client(api.plans.plan, plan_id))
 
@@ -177,7 +179,7 @@ async def saved_plan(upstream: Upstream, plan_id: str) -> docs.PlanDocument:
 def _charts(
     recent: docs.RecentDocument | None,
     operations: Sequence[docs.OperationDocument],
-    plans: dict[str, docs.PlanDocument],
+    plans: dict[str, Plan],
     timezone: str,
 ) -> tuple[Chart, ...]:
     """Latencies, requests and tokens of a model over the last minutes, with its switches."""
@@ -190,7 +192,7 @@ def _charts(
     since_s = next((operation.phases[-1].at for operation in operations if operation.id in plans), 0.0)
 
     def band(name: str) -> Band | None:
-        if plan is None or (value := getattr(plan.prediction, name).get("p99")) is None:
+        if plan is None or math.isinf(value := getattr(plan.prediction, name)["p99"]):
             return None
         wide = plan.prediction.error_band
         return Band(since_s, value * max(0.0, 1 - wide) * 1000, value * (1 + wide) * 1000)
@@ -226,7 +228,7 @@ def _ms(value: float | None) -> float | None:
 class PlanView:
     """A plan card."""
 
-    plan: docs.PlanDocument
+    plan: Plan
     standing: docs.StandingDocument
     now_rows: tuple[Row, ...]
     next_rows: tuple[Row, ...]
@@ -287,7 +289,7 @@ async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:
     )
 
 
-def _seen(inventory: Sequence[docs.NodeDocument], plan: docs.PlanDocument) -> Sequence[docs.NodeDocument]:
+def _seen(inventory: Sequence[docs.NodeDocument], plan: Plan) -> Sequence[docs.NodeDocument]:
     """The nodes that the plan's model may use."""
     used = {device for replica in (plan.now, plan.target) if replica for device in replica.devices}
     return [node for node in inventory if used & {gpu.index for gpu in node.gpus}] or inventory
@@ -379,7 +381,7 @@ class Thread:
     """What was said of one intent, and what came of it."""
 
     versions: tuple[docs.VersionDocument, ...]
-    plans: tuple[docs.AppliedPlan, ...]
+    plans: tuple[Plan, ...]
     """Of the latest version, the newest first of each model."""
     older: int
     """Plans beside them."""
@@ -408,7 +410,7 @@ async def thread(upstream: Upstream, intent_id: str) -> Thread:
         upstream.recent(("promises",), LONG_S, lambda client: client(api.promises.promises)),
     )
     earlier = [await version_of(upstream, intent_id, number) for number in range(1, latest.version)]
-    current = dict[str, docs.AppliedPlan]()
+    current = dict[str, Plan]()
     for plan in plans.plans:
         if plan.intent_version in {None, latest.version}:
             current.setdefault(plan.model, plan)
@@ -428,7 +430,7 @@ class ConversationThread:
     """An intent in the list of conversations."""
 
     version: docs.VersionDocument
-    plan: docs.AppliedPlan | None
+    plan: Plan | None
     promise: docs.PromiseDocument | None
 
 

@@ -3,6 +3,7 @@
 Every text is escaped and made visible.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
@@ -15,7 +16,7 @@ from intentctl.console import charts
 from intentctl.console.words import Language, sayer
 from intentctl.lines import visible_lines
 from intentctl.render import marked, seconds, size
-from service.documents.plans import MarginDocument
+from selector.models import Margin
 
 HARMLESS = "[…]"
 LONGEST = 12_000
@@ -56,8 +57,9 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.tests["endless"] = math.isinf
     templates.filters |= {
-        "seconds": lambda value: "∞" if value is None else seconds(value),
+        "seconds": lambda value: "∞" if value is None or math.isinf(value) else seconds(value),
         "ms": lambda value: "–" if value is None else f"{short(value)} ms",
         "latency": lambda value: "–" if value is None else seconds(value),
         "size": size,
@@ -108,15 +110,15 @@ def short(value: float | None) -> str:
     return "–" if value is None else f"{float(f'{value:.3g}'):,.10g}"
 
 
-def figure(margin: MarginDocument, name: str) -> str:
+def figure(margin: Margin, name: str) -> str:
     """A prediction or a bound in the unit that suits the bound."""
     value = margin.predicted if name == "predicted" else margin.bound
-    match (value, margin.unit):
-        case (None, _):
-            return "∞"
-        case (float() | int(), "s"):
+    if math.isinf(value):
+        return "∞"
+    match margin.unit:
+        case "s":
             return seconds(value)
-        case (float() | int(), "ratio"):
+        case "ratio":
             return f"{value * 100:.3g} %"
-        case _:
-            return f"{short(value)} {margin.unit}".rstrip()
+        case unit:
+            return f"{short(value)} {unit}".rstrip()

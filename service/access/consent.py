@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from intent.models import Finding
+from selector.models import Plan
 from service.access.people import Actors, IntentAuthors, lacks_another
 from service.access.wiring import Acts
 from service.deployment.policy import Applied, Approval, beyond
 from service.documents.access import CONTROLLER, RIGHTS, AuditEntry, Caller, Right
 from service.documents.errors import RefusedError
 from service.documents.operations import ApprovalDocument, ApproveRequest, RejectRequest
-from service.documents.plans import PlanDocument
 from service.documents.problems import Code, Detail
 from service.documents.state import Page
 from service.store.book import Book
@@ -52,9 +52,7 @@ class PlanFacts:
     """Why the last yes does not hold any more."""
 
 
-def consent(
-    plan: PlanDocument, rule: Approval, known: PlanFacts, caller: Caller, acknowledged: Collection[str]
-) -> Consent:
+def consent(plan: Plan, rule: Approval, known: PlanFacts, caller: Caller, acknowledged: Collection[str]) -> Consent:
     """The yes that a plan has when somebody applies it. Pure.
 
     Raises:
@@ -82,7 +80,7 @@ def consent(
     return Consent(approved.by, seen | dict.fromkeys(approved.acknowledged, approved.by))
 
 
-def consent_now(plan: PlanDocument, rule: Approval, acknowledged: Collection[str], acts: Acts) -> Consent:
+def consent_now(plan: Plan, rule: Approval, acknowledged: Collection[str], acts: Acts) -> Consent:
     """The yes that a plan has as the store says now, whose transaction whoever claims the plan is in.
 
     Raises:
@@ -94,9 +92,7 @@ def consent_now(plan: PlanDocument, rule: Approval, acknowledged: Collection[str
     return consent(plan, rule, known_of(plan, acts), caller, acknowledged)
 
 
-def approve(
-    plan: PlanDocument, request: ApproveRequest, rule: Approval, known: PlanFacts, acts: Acts
-) -> ApprovalDocument:
+def approve(plan: Plan, request: ApproveRequest, rule: Approval, known: PlanFacts, acts: Acts) -> ApprovalDocument:
     """Keep somebody's yes to what they read of a plan.
 
     Raises:
@@ -115,7 +111,7 @@ def approve(
     return _keep(_said(plan, acts.caller, verdict="approved", **facts), "plan.approve", acts)
 
 
-def reject(plan: PlanDocument, request: RejectRequest, acts: Acts) -> ApprovalDocument:
+def reject(plan: Plan, request: RejectRequest, acts: Acts) -> ApprovalDocument:
     """Keep somebody's no to a plan; it holds for good.
 
     Raises:
@@ -126,7 +122,7 @@ def reject(plan: PlanDocument, request: RejectRequest, acts: Acts) -> ApprovalDo
     return _keep(approval.model_copy(update={"barred_until_s": until_s}), "plan.reject", acts)
 
 
-def known_of(plan: PlanDocument, acts: Acts) -> PlanFacts:
+def known_of(plan: Plan, acts: Acts) -> PlanFacts:
     """What the store knows of a plan beside itself."""
     approvals = acts.access.approvals
     now_s = time.time()
@@ -141,7 +137,7 @@ def known_of(plan: PlanDocument, acts: Acts) -> PlanFacts:
     return PlanFacts(None if ended else last, _acted(plan, made, acts.access.store), lately, ended)
 
 
-def _acted(plan: PlanDocument, made: AuditEntry | None, store: Store) -> Actors:
+def _acted(plan: Plan, made: AuditEntry | None, store: Store) -> Actors:
     """Who said and activated what a plan is for, and who had it made: of the controller's plans nobody."""
     if made is None or made.who != CONTROLLER.name or made.key:
         words = _words(store, plan.intent_id, plan.intent_version)
@@ -186,7 +182,7 @@ def refuse_nobody(rule: Approval) -> None:
         raise _not_approved("this deployment's policy (approval.by) lets nobody apply a plan")
 
 
-def refuse_barred(plan: PlanDocument, barred: str, consent: Consent) -> None:
+def refuse_barred(plan: Plan, barred: str, consent: Consent) -> None:
     """Refuse a switch that a promise forbids now, unless whoever approves plans says that it is meant.
 
     Raises:
@@ -207,7 +203,7 @@ def _keep(approval: ApprovalDocument, act: str, acts: Acts) -> ApprovalDocument:
     store = acts.access.store
     with store.transaction():
         acts.access.audit.hold()
-        applied_by = store.saved_plan(approval.plan_id)[1]
+        applied_by = store.saved_plan(approval.plan_id).applied_by
         if applied_by is not None:
             then = f"nothing was changed; intentctl cancel {applied_by}, or undo it once it is done"
             message = f"{approval.plan_id} was applied before, by operation {applied_by}; {then}"
@@ -222,7 +218,7 @@ def _keep(approval: ApprovalDocument, act: str, acts: Acts) -> ApprovalDocument:
     raise RefusedError(Code.ALREADY_DECIDED, f"{approval.plan_id} was {holder}; nothing was changed")
 
 
-def _said(plan: PlanDocument, caller: Caller, **facts: object) -> ApprovalDocument:
+def _said(plan: Plan, caller: Caller, **facts: object) -> ApprovalDocument:
     by = {"by": caller.name, "role": caller.role.value, "at_s": time.time()}
     return ApprovalDocument.model_validate({"plan_id": plan.id, "digest": plan.digest} | by | facts)
 

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from intent.models import Intent
 from runtime.process.supervised import begin
+from selector.models import Plan
 from service.access.keys import KeyFault
 from service.documents.access import Caller, Role
 from service.documents.errors import StoreError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:  # planning from a file alone waits for none of them
     from service.access.gate import Gate
     from service.access.key_store import KeyStore
     from service.deployment.file import Deployment
-    from service.documents.plans import PlanDocument
     from service.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Acts:
         """
         self.access.audit.add(self.caller, act, subject, before=before, after=after)
 
-    def keep_plan(self, intent: Intent, plan: "PlanDocument", *, before: Json | None = None, **more: JsonValue) -> None:
+    def keep_plan(self, intent: Intent, plan: "Plan", *, before: Json | None = None, **more: JsonValue) -> None:
         """Keep a plan that they had made; ``more`` is what the audit has of it beside its target.
 
         Raises:

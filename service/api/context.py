@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from intent.models import Intent, LlmSettings
-from selector.models import Profile
+from selector.models import Plan, Profile
 from service import documents as docs
 from service.deployment import engines
 from service.deployment.file import Deployment
@@ -35,7 +35,7 @@ class Context:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self._plans: dict[str, docs.PlanDocument] = {}
+        self._plans: dict[str, Plan] = {}
 
     @property
     def service(self) -> "ServiceContext":
@@ -99,7 +99,7 @@ class Context:
         """When each goal was said; nothing: just now."""
         return ()
 
-    def saved_plan(self, plan_id: str) -> docs.PlanDocument:
+    def saved_plan(self, plan_id: str) -> Plan:
         """A plan made before.
 
         Raises:
@@ -109,7 +109,7 @@ class Context:
             self._refuse(f"{plan_id} is kept by a service, or by nobody")
         return self._plans[plan_id]
 
-    def keep_plan(self, intent: Intent, plan: docs.PlanDocument) -> None:
+    def keep_plan(self, intent: Intent, plan: Plan) -> None:
         """Find a plan again later."""
         self._plans[plan.id] = plan
 
@@ -142,7 +142,7 @@ class Context:
         """What is known of a model's devices."""
         return load_profiles(self.deployment, model, read_settings().folder)
 
-    def looked(self, look: Callable[..., T], plan: docs.PlanDocument) -> T:
+    def looked(self, look: Callable[..., T], plan: Plan) -> T:
         """A closer look at a plan: at its model, with what is known of its devices and its engine."""
         model = self.deployment.model(plan.model)
         engine = self.situation(model).capabilities
@@ -245,11 +245,11 @@ class ServiceContext(Context):
 
         return intents.first_said(self.store, intent_id, intent.goals) if intent_id else ()
 
-    def saved_plan(self, plan_id: str) -> docs.PlanDocument:
+    def saved_plan(self, plan_id: str) -> Plan:
         """See ``Context``."""
-        return self.store.saved_plan(plan_id)[0]
+        return self.store.saved_plan(plan_id)
 
-    def keep_plan(self, intent: Intent, plan: docs.PlanDocument) -> None:
+    def keep_plan(self, intent: Intent, plan: Plan) -> None:
         """See ``Context``."""
         self.acts.keep_plan(intent, plan, before={"topology": plan.now.text if plan.now else None})
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from selector.models import Plan
 from service import documents as docs
 from service.api.operation import READING, get, post
 from service.documents.access import Right
@@ -83,12 +84,12 @@ def undo(here: "Context", operation_id: str) -> docs.PlanAnswer:
     source = undone.now
     if not found.possible or source is None:
         raise RefusedError(Code.CANNOT_UNDO, f"{found.why}; instead: {found.instead}")
-    words = f"undo {operation_id}: {targets.words_for(source.noun)}"
+    words = f"undo {operation_id}: {targets.words_for(source)}"
     place = here.placed(here.deployment.model(undone.model))
-    return make_for(here, source.noun, words, place, docs.When(), undone.now_batching)
+    return make_for(here, source, words, place, docs.When(), undone.now_batching)
 
 
-def _undoable(here: "Context", operation_id: str) -> tuple[docs.UndoDocument, docs.PlanDocument]:
+def _undoable(here: "Context", operation_id: str) -> tuple[docs.UndoDocument, Plan]:
     """Whether an operation can be undone, and the plan that it switched to."""
     from service.planning import lifecycle, targets, undo
 
@@ -105,5 +106,5 @@ def _undoable(here: "Context", operation_id: str) -> tuple[docs.UndoDocument, do
         under_way=under_way.id if under_way else None,
     )
     window = lifecycle.window_of(here.deployment, docs.When())
-    barred = targets.target_blocker(plan.now.noun, place, window) if plan.now else ""
+    barred = targets.target_blocker(plan.now, place, window) if plan.now else ""
     return undo.undoable(found, known, barred), plan

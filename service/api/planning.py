@@ -13,6 +13,7 @@ from selector.models import Plan
 from service import documents as docs
 from service.deployment.models import ServedModel
 from service.documents.errors import RefusedError
+from service.documents.plans import sealed
 from service.planning import lifecycle, targets
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def make(here: "Context", request: docs.PlanRequest) -> docs.PlanAnswer:
     lifecycle.refuse_unless_ok(intent)
     models = lifecycle.concerned(intent, here.deployment, request.model)
     wish = _Wish(here, request, intent, request.intent_id or lifecycle.new_id("intent"))
-    made = list[docs.PlanDocument]()
+    made = list[Plan]()
     refused = list[docs.RefusedModel]()
     for model in models:
         try:
@@ -50,9 +51,11 @@ def make(here: "Context", request: docs.PlanRequest) -> docs.PlanAnswer:
     if refused and not made:
         raise lifecycle.none_has_a_plan(intent, refused)
     seen = lifecycle.to_acknowledge(intent)
-    facts = {"intent_version": here.version_kept(version), "kind": lifecycle.kind_of(intent)}
+    kept = here.version_kept(version)
+    kind = lifecycle.kind_of(intent)
     plans = tuple(
-        plan.model_copy(update={**facts, "to_acknowledge": (*seen, *plan.to_acknowledge)}).sealed() for plan in made
+        sealed(replace(plan, intent_version=kept, kind=kind, to_acknowledge=(*seen, *plan.to_acknowledge)))
+        for plan in made
     )
     for plan in plans:
         here.keep_plan(intent, plan)
@@ -73,8 +76,8 @@ def make_for(
         RefusedError: it cannot run.
     """
     intent, made = here.compute(targets.planned, target, words, place, when, batching)
-    facts = {"intent_version": here.version_kept(1), "kind": "act"}
-    plan = _held_against_promises(here, made, place, when)[0].model_copy(update=facts).sealed()
+    held, _ = _held_against_promises(here, made, place, when)
+    plan = sealed(replace(held, intent_version=here.version_kept(1), kind="act"))
     here.keep_plan(intent, plan)
     return docs.PlanAnswer(outcome="ok", intent=intent, plans=(plan,))
 
@@ -89,7 +92,7 @@ class _Wish:
         self._intent_id = intent_id
         self._moments = here.first_said(request.intent_id, intent)
 
-    def plan(self, model: ServedModel) -> docs.PlanDocument:
+    def plan(self, model: ServedModel) -> Plan:
         """What serves the wish best; where something else that is promised would break, what serves both."""
         place = self._here.placed(model)
         made = self._found(place, self._intent, self._request, self._moments)
@@ -105,7 +108,7 @@ class _Wish:
             beside, _ = _held_against_promises(self._here, made, place, self._request)
             kept = f"chosen among what keeps what is promised, too ({'; '.join(beside.promised)})"
             if not beside.to_acknowledge:
-                return beside.model_copy(update={"reasons": (*beside.reasons, kept)})
+                return replace(beside, reasons=(*beside.reasons, kept))
         return document
 
     def _found(self, place: targets.ModelContext, intent: Intent, when: docs.When, moments: Sequence[datetime]) -> Plan:
@@ -124,13 +127,12 @@ class _Wish:
 
 def _held_against_promises(
     here: "Context", made: Plan, place: targets.ModelContext, when: docs.When
-) -> "tuple[docs.PlanDocument, list[ActiveGoal]]":
-    """A plan's document with what it breaks of what is promised for its time, and that."""
-    document = docs.PlanDocument.model_validate(made)
+) -> "tuple[Plan, list[ActiveGoal]]":
+    """A plan with what it breaks of what is promised for its time, and that."""
     if not (active := here.promised()):
-        return document, []
+        return made, []
     from service.promises import limits  # here, for words alone need not wait for numpy
 
     then = lifecycle.time_of(made.window, here.deployment, when, here.clock(when.now))
     promised = [goal for goal in limits.binding(active, made.model) if then.holds(goal.goal.window, goal.said)]
-    return limits.held_against(document, made, place.problem(made.window), promised), promised
+    return limits.held_against(made, place.problem(made.window), promised), promised

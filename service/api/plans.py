@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from selector.models import Plan, Simulation
 from service import documents as docs
 from service.api.operation import READING, WISHING, get, post
 from service.documents.access import Right
@@ -37,8 +38,7 @@ def _place(answer: docs.PlanAnswer) -> str | None:
 def plans(here: "Context", request: docs.PlansRequest) -> docs.PlansDocument:
     """Plans that were made and the operations that applied them, newest first."""
     found = here.service.store.plans(request.page, request.model, request.intent)
-    made = tuple(docs.AppliedPlan(**dict(plan), applied_by=by) for plan, by in found.items)
-    return docs.PlansDocument(plans=made, next=docs.cursor_text(found.next))
+    return docs.PlansDocument(plans=found.items, next=docs.cursor_text(found.next))
 
 
 @post(
@@ -61,13 +61,13 @@ def make_plan(here: "Context", body: docs.PlanRequest) -> docs.PlanAnswer:
 
 
 @get("/v1/plans/{plan_id}", Right.LOOK, Code.NOT_FOUND, Code.STORE)
-def plan(here: "Context", plan_id: str) -> docs.PlanDocument:
+def plan(here: "Context", plan_id: str) -> Plan:
     """A plan made before."""
     return here.saved_plan(plan_id)
 
 
 @get("/v1/plans/{plan_id}/simulation", Right.SAY, *LOOKING, threads="planning")
-def simulation(here: "Context", plan_id: str) -> docs.SimulationDocument:
+def simulation(here: "Context", plan_id: str) -> Simulation:
     """A plan's target served in virtual time.
 
     Requests drawn from its window's workload go through an event-driven simulator; null is without end.
@@ -156,11 +156,11 @@ def preflight(here: "Context", plan_id: str, body: docs.ApplyRequest | None = No
     from service.promises.limits import still_broken
 
     service = here.service
-    made, applied_by = service.store.saved_plan(plan_id)
+    made = service.store.saved_plan(plan_id)
     serving = service.serving(made.model)
     active = service.parts.promises.active
     standing = preflights.Standing(
-        applied_by=applied_by,
+        applied_by=made.applied_by,
         rule=here.deployment.approval,
         known=known_of(made, service.acts),
         caller=service.caller,
@@ -186,7 +186,7 @@ def approvals(here: "Context", page: docs.PageRequest) -> docs.ApprovalsDocument
 def standing(here: "Context", plan_id: str) -> docs.StandingDocument:
     """How a plan stands now: who made it, the yes or no that holds, what applied it, what runs."""
     service = here.service
-    found, applied_by = service.store.saved_plan(plan_id)
+    found = service.store.saved_plan(plan_id)
     access = service.parts.access
     made = access.audit.newest("plan.create", plan_id)
     return docs.StandingDocument(
@@ -194,6 +194,6 @@ def standing(here: "Context", plan_id: str) -> docs.StandingDocument:
         made_by=made.who if made else None,
         made_s=made.at_s if made else None,
         approval=access.approvals.of(plan_id),
-        applied_by=applied_by,
+        applied_by=found.applied_by,
         generation=service.serving(found.model).situation().generation,
     )

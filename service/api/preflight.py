@@ -10,6 +10,7 @@ from functools import partial
 from intent.models import Finding
 from runtime.footprint import block_bytes, blocks, blocks_beside, peak_bytes, weight_bytes
 from runtime.models import Topology
+from selector.models import Plan
 from service import documents as docs
 from service.access import consent as consents
 from service.deployment.policy import Approval
@@ -40,12 +41,12 @@ class Standing:
     """Why the plan was not held against what is promised now."""
 
 
-def preflight(plan: docs.PlanDocument, place: targets.ModelContext, standing: Standing) -> docs.PreflightDocument:
+def preflight(plan: Plan, place: targets.ModelContext, standing: Standing) -> docs.PreflightDocument:
     """What would happen if the plan were applied."""
     consent = _consent(plan, standing)
     has_seen = standing.acknowledged if isinstance(consent, RefusedError) else consent.acknowledged
     refusals = list(_refusals(plan, place, standing, consent, has_seen))
-    counts, memory = _memory(plan.target.noun, place, standing.num_blocks)
+    counts, memory = _memory(plan.target, place, standing.num_blocks)
     return docs.PreflightDocument(
         plan_id=plan.id,
         digest=plan.digest,
@@ -54,7 +55,7 @@ def preflight(plan: docs.PlanDocument, place: targets.ModelContext, standing: St
         to_acknowledge=tuple(finding for finding in standing.to_acknowledge if finding.code not in has_seen),
         approved_by=None if isinstance(consent, RefusedError) else consent.by,
         operation=standing.operation,
-        barred=targets.target_blocker(plan.target.noun, place, plan.window) or None,
+        barred=targets.target_blocker(plan.target, place, plan.window) or None,
         switch=plan.switch,
         streams=standing.streams,
         blocks=counts,
@@ -62,7 +63,7 @@ def preflight(plan: docs.PlanDocument, place: targets.ModelContext, standing: St
     )
 
 
-def _consent(plan: docs.PlanDocument, standing: Standing) -> consents.Consent | RefusedError:
+def _consent(plan: Plan, standing: Standing) -> consents.Consent | RefusedError:
     """The yes that the plan has, or why it has none."""
     try:
         return consents.consent(plan, standing.rule, standing.known, standing.caller, standing.acknowledged)
@@ -71,7 +72,7 @@ def _consent(plan: docs.PlanDocument, standing: Standing) -> consents.Consent | 
 
 
 def _refusals(
-    plan: docs.PlanDocument,
+    plan: Plan,
     place: targets.ModelContext,
     standing: Standing,
     consent: consents.Consent | RefusedError,

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +25,7 @@ from service.access.wiring import AccessControl, Acts
 from service.deployment.policy import Applied
 from service.documents.access import CONTROLLER, RECOVERY
 from service.documents.errors import RefusedError, ServiceError, StoreError
-from service.documents.plans import leads_to
+from service.documents.plans import leads_to, sealed
 from service.planning import lifecycle, targets
 from service.promises import handlers, limits, people
 from service.promises.active import Active
@@ -387,7 +386,7 @@ class ControlLoop:
             return replace(decision, kind="hold", reason=f"{decision.reason}, but {error}")
         return decision
 
-    def _consent(self, plan: docs.PlanDocument, decision: Decision) -> consents.Consent:
+    def _consent(self, plan: Plan, decision: Decision) -> consents.Consent:
         """The policy's yes. How many plans were applied lately does not hold up a roll-back.
 
         Raises:
@@ -404,15 +403,15 @@ class ControlLoop:
         given = consents.consent(plan, rule, replace(known, applied=applied), CONTROLLER, ())
         return replace(given, acknowledged={**given.acknowledged, docs.Code.OUTSIDE_WINDOW.value: CONTROLLER.name})
 
-    def _kept(self, found: LoopOutput) -> docs.PlanDocument | None:
+    def _kept(self, found: LoopOutput) -> Plan | None:
         """The plan of a decision, kept; the one that waits already where it is for the same."""
         decision = found.decision
         generation = self._parts.serving.situation().generation
         for begun in self._begun:
             same = (begun.decision.target, begun.decision.cause) == (decision.target, decision.cause)
             saved = self._parts.store.plan(begun.plan_id) if same else None
-            if saved and saved[1] is None and saved[0].generation == generation:
-                return saved[0]
+            if saved and saved.applied_by is None and saved.generation == generation:
+                return saved
         made = self._made(found)
         if made is None:
             return None
@@ -422,7 +421,7 @@ class ControlLoop:
         self._begun.append(_Begun(decision, found.segment, plan.id))
         return plan
 
-    def _made(self, found: LoopOutput) -> tuple[Intent, docs.PlanDocument] | None:
+    def _made(self, found: LoopOutput) -> tuple[Intent, Plan] | None:
         """The plan of a decision, and the intent that it serves."""
         if found.plan is None:
             return self._back(found)
@@ -430,21 +429,19 @@ class ControlLoop:
         version = self._parts.store.intent(intent_id)
         if version is None:
             return None
+        measured = ["for the load that is measured, not the declared one"] if found.load else []
         plan = replace(
             found.plan,
             id=lifecycle.new_id("plan"),
             intent_id=intent_id,
+            intent_version=version.version,
             generation=self._parts.serving.situation().generation,
+            reasons=(f"the controller: {found.decision.reason}", *measured, *found.plan.reasons),
+            to_acknowledge=lifecycle.to_acknowledge(version.intent),
         )
-        measured = ["for the load that is measured, not the declared one"] if found.load else []
-        facts = {
-            "intent_version": version.version,
-            "reasons": (f"the controller: {found.decision.reason}", *measured, *plan.reasons),
-            "to_acknowledge": lifecycle.to_acknowledge(version.intent),
-        }
-        return version.intent, self._held_against_promises(plan, found, facts)
+        return version.intent, self._held_against_promises(plan, found)
 
-    def _back(self, found: LoopOutput) -> tuple[Intent, docs.PlanDocument] | None:
+    def _back(self, found: LoopOutput) -> tuple[Intent, Plan] | None:
         """The plan to a topology that ran before."""
         decision = found.decision
         place = replace(self._parts.place, situation=self._parts.serving.situation())
@@ -455,16 +452,11 @@ class ControlLoop:
         except RefusedError as error:
             log.warning("no way back to %s: %s", decision.target, error)
             return None
-        facts = {
-            "intent_version": 1,
-            "kind": "promise",
-            "reasons": (f"the controller: {decision.reason}", *plan.reasons),
-        }
-        return intent, self._held_against_promises(plan, found, facts)
+        reasons = (f"the controller: {decision.reason}", *plan.reasons)
+        return intent, self._held_against_promises(replace(plan, intent_version=1, reasons=reasons), found)
 
-    def _held_against_promises(self, plan: Plan, found: LoopOutput, facts: Mapping[str, object]) -> docs.PlanDocument:
-        """The document of a plan of its own: what it newly breaks waits for a person to see it."""
+    def _held_against_promises(self, plan: Plan, found: LoopOutput) -> Plan:
+        """A plan of its own: what it newly breaks waits for a person to see it."""
         place = replace(self._parts.place, situation=self._parts.serving.situation())
-        document = docs.PlanDocument.model_validate(plan).model_copy(update=facts)
-        held = limits.held_against(document, plan, place.problem(plan.window), found.segment.promised, alone=True)
-        return held.model_copy(update={"promised": tuple(map(limits.called, self._parts.controller.promised))}).sealed()
+        held = limits.held_against(plan, place.problem(plan.window), found.segment.promised, alone=True)
+        return sealed(replace(held, promised=tuple(map(limits.called, self._parts.controller.promised))))

@@ -24,6 +24,7 @@ from service.deployment.file import Deployment
 from service.deployment.models import is_about
 from service.documents.access import RECOVERY
 from service.documents.errors import RefusedError, StoreError
+from service.documents.plans import sealed
 from service.planning import targets
 from service.planning.lifecycle import new_id
 from service.promises.active import Active
@@ -210,7 +211,7 @@ class Relocation:
         intent, made = await asyncio.to_thread(self._named, lost, words, serving.engine.topology)
         problem = replace(self._place, situation=serving.situation()).problem(made.window)
         promised = self._left.active.in_force(datetime.now(UTC))
-        plan = held_against(docs.PlanDocument.model_validate(made), made, problem, promised, alone=True).sealed()
+        plan = sealed(held_against(made, problem, promised, alone=True))
         await self._acts.access.store.beside(self._acts.keep_plan, intent, plan)
         seen = {docs.Code.OUTSIDE_WINDOW.value: RECOVERY.name}
         await serving.apply(plan, lambda: Consent(RECOVERY.name, seen), self._acts)
@@ -222,9 +223,8 @@ class Relocation:
             generation = self._serving.situation().generation
             filled = self._serving.engine.capabilities.running  # a loss changes nothing in that
             made = replace(plan, now=lost, generation=generation, batching=None, now_batching=filled)
-            document = docs.PlanDocument.model_validate(made).sealed()
             try:
-                await self._serving.came_back(intent, document, why, self._acts)
+                await self._serving.came_back(intent, sealed(made), why, self._acts)
             except StoreError as error:
                 log.warning("a restart will not know what %s runs; it is tried again: %s", plan.model, error)
                 await asyncio.sleep(AGAIN_S)

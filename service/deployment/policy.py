@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from selector.models import Plan
 from service.deployment.located_yaml import LocatedYaml, Section
-from service.documents.plans import PlanDocument
 
 By = Literal["person", "another", "nobody"]
 
@@ -46,12 +46,12 @@ class Applied:
     last_day: int
 
 
-def beyond(plan: PlanDocument, within: PolicyBounds, applied: Applied) -> tuple[str, ...]:
+def beyond(plan: Plan, within: PolicyBounds, applied: Applied) -> tuple[str, ...]:
     """Why a plan is not within what needs no yes; empty: it is."""
     found = list[str]()
-    stop_ms = plan.switch.stop_s * 1000 if plan.switch and plan.switch.stop_s is not None else None
-    if within.most_stop_ms is not None and (stop_ms is None or stop_ms > within.most_stop_ms):
-        stop = "not predicted" if stop_ms is None else f"{stop_ms:.1f} ms"
+    stop_ms = plan.switch.stop_s * 1000 if plan.switch else math.inf
+    if within.most_stop_ms is not None and stop_ms > within.most_stop_ms:
+        stop = "not predicted" if math.isinf(stop_ms) else f"{stop_ms:.1f} ms"
         found.append(f"its stop is {stop}, over {within.most_stop_ms:g} ms (most_stop_ms)")
     if within.per_hour is not None and applied.last_hour >= within.per_hour:
         found.append(f"{applied.last_hour} plans were applied in the last hour (per_hour: {within.per_hour})")

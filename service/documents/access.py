@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from runtime.forms import DESCRIBED
 from service.documents.forms import Document, Json, Request
 
 
@@ -180,7 +181,7 @@ class MeDocument(Document):
 class AuditEntry:
     """One act, as the audit keeps it."""
 
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+    __get_pydantic_json_schema__ = DESCRIBED
 
     seq: int
     """From 1, without gaps."""

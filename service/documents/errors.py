@@ -15,7 +15,7 @@ from typing import Self
 from intent.models import Finding, Intent
 from runtime.errors import EngineLostError, RuntimeFault
 from selector.models import Infeasible
-from service.documents.plans import InfeasibleDocument, RefusedModel
+from service.documents.plans import RefusedModel
 from service.documents.problems import Code, Detail, Problem
 
 
@@ -39,7 +39,7 @@ class ServiceError(Exception):
         super().__init__(message)
         facts = {
             "intent": intent,
-            "infeasible": InfeasibleDocument.model_validate(infeasible) if infeasible else None,
+            "infeasible": infeasible,
             "findings": tuple(findings) or None,
             "refused": tuple(refused) or None,
         }

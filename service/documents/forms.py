@@ -6,7 +6,8 @@ Answers that may grow, requests that may not, and an intent as JSON.
 import json
 import math
 import re
-from typing import Annotated, Literal
+from functools import cache
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -17,6 +18,7 @@ from pydantic import (
     JsonValue,
     PlainSerializer,
     PlainValidator,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
 )
@@ -32,6 +34,11 @@ NO_CHARACTER = re.compile("[\ud800-\udfff]")
 """What bytes that are no UTF-8 become, and what JSON may carry: halves of a character."""
 
 
+_T = TypeVar("_T")
+Json = dict[str, JsonValue]
+"""An object of somebody else's form."""
+
+
 class Document(BaseModel):
     """An answer, and what stands in one; keys of a later version are passed over."""
 
@@ -44,6 +51,19 @@ class Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+@cache
+def form_of(kind: type[_T]) -> TypeAdapter[_T]:
+    """How a noun is written and read."""
+    return TypeAdapter(kind)
+
+
+def json_of(noun: object) -> Json:
+    """A noun as JSON has it."""
+    form = form_of(type(noun))  # type: ignore[arg-type] # mypy takes the instances' __hash__ for the type's
+    found: Json = form.dump_python(noun, mode="json")
+    return found
+
+
 Text = InstanceOf[str]
 """Words; a string with halves of characters is one too, and gets an intent that says what is wrong with it."""
 
@@ -52,9 +72,6 @@ _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
 MomentText = Annotated[str, Field(json_schema_extra={"pattern": rf"^{_DATE}([T ]{_CLOCK}(Z|[+-]{_CLOCK})?)?$"})]
 """A moment as people write it; what Python reads beside that is read too."""
 Moment = Annotated[MomentText | None, Field(description=f"the clock, instead of the present: {MOMENT}")]
-
-Json = dict[str, JsonValue]
-"""An object of somebody else's form."""
 
 
 def _or_none(value: object) -> object:

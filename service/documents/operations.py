@@ -7,8 +7,8 @@ from pydantic import Field, computed_field
 from intent.models import Finding
 from runtime.capabilities import Batching
 from runtime.models import CutoverReport, Phase, Progress, Reason
+from selector.models import Plan, SwitchPrediction
 from service.documents.forms import Document, Request
-from service.documents.plans import PlanDocument, SwitchDocument
 from service.documents.problems import Code, Problem
 
 Codes = Annotated[list[str], Field(max_length=16)]
@@ -152,7 +152,7 @@ class OperationDocument(Document):
     def planned(
         cls,
         operation_id: str,
-        plan: PlanDocument,
+        plan: Plan,
         at_s: float,
         *,
         applied_by: str | None = None,
@@ -255,7 +255,7 @@ class PreflightDocument(Document):
     approved_by: str | None = Field(description="who said yes, or would by applying it; null: somebody has to")
     operation: str | None = Field(description="the switch under way")
     barred: str | None = Field(description="why the switch would be given up before it begins")
-    switch: SwitchDocument | None = Field(description="predicted")
+    switch: SwitchPrediction | None = Field(description="predicted")
     streams: int = Field(
         description="open now; which of them stay on the old topology is known at the cut (`stays` of the report)"
     )

@@ -1,7 +1,9 @@
-"""Intents and their versions, plans and what they predict."""
+"""Intents and their versions, and what is asked and answered about plans."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, computed_field, model_validator
@@ -11,11 +13,9 @@ from intent.models import Finding
 from intent.openslo.export import Loss
 from intent.windows import MOMENT
 from runtime.capabilities import Batching
-from runtime.models import Stage, Topology
-from selector.models import LeftOut, Source, Way, Workload
+from selector.models import Frontier, Infeasible, Plan
 from service.documents.forms import (
     Document,
-    Finite,
     GoalForm,
     IntentForm,
     Json,
@@ -23,6 +23,7 @@ from service.documents.forms import (
     MomentText,
     Request,
     Text,
+    form_of,
 )
 
 OUTAGE = "outage"
@@ -104,196 +105,30 @@ class ImportDocument(Document):
     left_out: tuple[Loss, ...]
 
 
-class TopologyDocument(Document):
-    """A topology: as text, how people call it, and its stages."""
-
-    text: str = Field(examples=["CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32"])
-    shape: str = Field(examples=["PP2"])
-    devices: tuple[int, ...]
-    stages: tuple[Stage, ...] = ()
-
-    @property
-    def noun(self) -> Topology:
-        """The topology itself."""
-        return Topology(self.stages)
-
-
 def leads_to(source: str | None, target: str, batching: Batching | None) -> str:
     """What a switch leads to, as text: with how steps are filled, where that is all that changes."""
     return f"{target} with {batching}" if batching and source == target else target
 
 
-class PredictionDocument(Document):
-    """What a topology is predicted to do.
-
-    Latencies in seconds, as mean and percentiles; null is without end.
-    """
-
-    ttft_s: Mapping[str, Finite]
-    tpot_s: Mapping[str, Finite]
-    e2e_s: Mapping[str, Finite]
-    throughput_tok_s: float = Field(description="output tokens per second that it sustains at its batch limit")
-    gpu_util: Finite = Field(description="the workload's rate by the rate that it sustains")
-    usd_per_hour: float
-    batch: int = Field(description="sequences that run at once")
-    quality_loss: float
-    error_band: float = Field(description="relative half-width: 0.3 is within 30 %")
-    source: Source
-    devices: int
+def sealed(plan: Plan) -> Plan:
+    """With all that a person has to see of it, and its digest: SHA-256 of all that it says, in hex."""
+    others = (finding for finding in plan.to_acknowledge if finding.code != OUTAGE)
+    whole = replace(plan, to_acknowledge=(*others, *_outage(plan)))
+    content = form_of(Plan).dump_json(whole, exclude={"digest", "simulation", "applied_by"})
+    return replace(whole, digest=hashlib.sha256(content).hexdigest())
 
 
-class CandidateDocument(Document):
-    """A topology that was compared, and why it is not better placed."""
-
-    topology: TopologyDocument
-    batching: Batching | None = Field(default=None, description="how far it fills its steps; null: as now")
-    prediction: PredictionDocument
-    reason: str
-
-
-class MarginDocument(Document):
-    """How far a prediction is from a goal's bound, relative to it; positive is good, null is without end."""
-
-    goal: str
-    predicted: Finite
-    bound: float
-    unit: str
-    margin: Finite = Field(description="of worst")
-    worst: Finite = Field(default=None, description="the end of the prediction's error band that has to hold")
-    is_knife_edge: bool = Field(default=False, description="the prediction holds the bound, but not with headroom")
-
-
-class SimulationDocument(Document):
-    """What a simulation of a plan's target gave.
-
-    Latencies in seconds, as mean and percentiles; null is without end.
-    """
-
-    requests: int = Field(description="served, the first ones left out")
-    waits_grow: bool = Field(description="the load exceeds what is sustained, and latencies are without end")
-    ttft_s: Mapping[str, Finite]
-    tpot_s: Mapping[str, Finite]
-    e2e_s: Mapping[str, Finite]
-    plan_id: str
-    topology: str
-
-
-class CrossingDocument(Document):
-    """What it is predicted to take to bring requests in flight to another host.
-
-    In seconds; null is without end, where KV is written faster than the network takes it.
-    """
-
-    path: Literal["copied", "anew"] = Field(description="KV is copied, or the target computes it from the tokens")
-    kv_bytes: float = Field(description="of the requests that the workload has in flight")
-    sync_s: Finite = Field(description="until the target has it, while requests run")
-    cut_s: float = Field(description="by which the stop is longer than within a host")
-    anew_s: Finite = Field(description="in which the target would compute all of it, alone")
-
-
-class SwitchDocument(Document):
-    """What the switch is predicted to take.
-
-    In seconds; null is without end, where what runs or the target is overloaded.
-    """
-
-    strategy: Way = Field(
-        description="the target comes up beside what runs, layers move one by one, or what runs ends first: an outage"
-    )
-    prepare_s: Finite = Field(description="until the target can take over: start, weights, KV")
-    prepare_least_s: Finite = Field(default=None, description="the band around it")
-    prepare_most_s: Finite = None
-    stop_s: Finite = Field(description="for which streams stand still")
-    stop_most_s: Finite = Field(default=None, description="at most, where what runs ends first")
-    pause_s: Finite = Field(
-        default=None,
-        description="the part of it beyond the usual time between two tokens, on the slower side",
-    )
-    payback_s: Finite = Field(description="until it has paid for itself; null: never, or nothing is saved")
-    loading_s: Finite = Field(default=None, description="of preparing, or of an outage: reading and loading weights")
-    unmeasured: tuple[str, ...] = Field(
-        default=(), description="nodes whose storage nobody measured: a usual band is assumed"
-    )
-    between_hosts: CrossingDocument | None = Field(
-        default=None,
-        exclude_if=lambda found: found is None,
-        description="where KV goes to another node, and the file names the network",
-    )
-
-
-class PlanDocument(Document):
-    """From what runs to what would run, for one model."""
-
-    id: str
-    intent_id: str
-    intent_version: int | None = Field(default=None, description="of the intent that is kept")
-    generation: int = Field(description="apply refuses the plan when another generation runs")
-    model: str
-    window: str
-    kind: Literal["act", "promise"] = Field(
-        default="promise",
-        description="`act`: names a configuration alone, at any time; `promise`: what must hold",
-    )
-    workload: Workload | None = Field(default=None, description="what it was made for; null in older records")
-    now: TopologyDocument | None
-    target: TopologyDocument
-    batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: as now")
-    now_batching: Batching | None = Field(default=None, description="how what runs fills its steps; null: nothing runs")
-    prediction: PredictionDocument
-    now_prediction: PredictionDocument | None
-    runner_up: CandidateDocument | None
-    reasons: tuple[str, ...]
-    margins: tuple[MarginDocument, ...] = ()
-    rules: tuple[str, ...] = Field(default=(), description="goals that narrowed the space or say what comes first")
-    left_out: tuple[LeftOut, ...] = Field(default=(), description="goals that the plan does not weigh")
-    offers: tuple[str, ...] = Field(default=(), description="what a change would give that nobody asked for")
-    considered: int = Field(default=0, description="operating points and device counts that bounds looked at")
-    switch: SwitchDocument | None = None
-    certificate: tuple[str, ...] = Field(
-        default=(), description="what bounds rule out for less, and how many were simulated"
-    )
-    bytes_to_move: Mapping[str, int] = {}
-    to_acknowledge: tuple[Finding, ...] = Field(
-        default=(), description="findings that apply wants acknowledged, by code; `breaks_promise`: what it breaks"
-    )
-    promised: tuple[str, ...] = Field(
-        default=(), description="goals of active intents, for its time, that it was held against"
-    )
-    digest: str = Field(default="", description="what an approval is for: it changes with anything that the plan says")
-    simulation: SimulationDocument | None = Field(default=None, exclude_if=lambda found: found is None)
-
-    @computed_field  # type: ignore[prop-decorator] # pydantic's declared form
-    @property
-    def changes(self) -> bool:
-        """Whether anything would run that does not."""
-        is_refilled = self.batching not in {None, self.now_batching}
-        return self.now is None or self.now.text != self.target.text or is_refilled
-
-    def sealed(self) -> "PlanDocument":
-        """With all that a person has to see of it, and its digest: SHA-256 of all that it says, in hex."""
-        others = (finding for finding in self.to_acknowledge if finding.code != OUTAGE)
-        whole = self.model_copy(update={"to_acknowledge": (*others, *self._outage())})
-        content = whole.model_dump_json(exclude={"digest", "simulation"})
-        return whole.model_copy(update={"digest": hashlib.sha256(content.encode()).hexdigest()})
-
-    def _outage(self) -> Iterator[Finding]:
-        """That requests stand still until another engine is up."""
-        if self.switch and self.switch.strategy == "restart":
-            stop_s = self.switch.stop_s
-            most_s = self.switch.stop_most_s
-            still = f"about {float(f'{stop_s:.2g}'):g} s" if stop_s else "a time that nobody can predict"
-            most = f" ({float(f'{most_s:.2g}'):g} s at most)" if most_s else ""
-            why = "the running engine has to end first"
-            yield Finding(OUTAGE, "/switch", f"Requests stand still for {still}{most}: {why}.", self.target.shape)
-
-
-class InfeasibleDocument(Document):
-    """Why nothing holds the goals, and what comes closest."""
-
-    reasons: tuple[str, ...]
-    nearest: CandidateDocument | None
-    feasible_targets: tuple[str, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+def _outage(plan: Plan) -> Iterator[Finding]:
+    """That requests stand still until another engine is up."""
+    if plan.switch and plan.switch.strategy == "restart":
+        still, most = (
+            f"{float(f'{took_s:.2g}'):g} s" if 0 < took_s < math.inf else ""
+            for took_s in (plan.switch.stop_s, plan.switch.stop_most_s)
+        )
+        time = f"about {still}" if still else "a time that nobody can predict"
+        at_most = f" ({most} at most)" if most else ""
+        why = "the running engine has to end first"
+        yield Finding(OUTAGE, "/switch", f"Requests stand still for {time}{at_most}: {why}.", plan.target.shape)
 
 
 class RefusedModel(Document):
@@ -301,7 +136,7 @@ class RefusedModel(Document):
 
     model: str
     message: str
-    infeasible: InfeasibleDocument
+    infeasible: Infeasible
 
 
 def _one_of(**types: str) -> JsonDict:
@@ -378,27 +213,16 @@ class PlanAnswer(Document):
 
     outcome: Literal["ok", "clarify"]
     intent: IntentForm
-    plans: tuple[PlanDocument, ...] = ()
+    plans: tuple[Plan, ...] = ()
     refused: tuple[RefusedModel, ...] = Field(
         default=(), description="models beside them for which nothing holds the goals"
     )
 
     @computed_field  # type: ignore[prop-decorator] # as above
     @property
-    def plan(self) -> PlanDocument | None:
+    def plan(self) -> Plan | None:
         """The plan, where there is one."""
         return self.plans[0] if len(self.plans) == 1 else None
-
-
-class FrontierDocument(Document):
-    """P99 latencies of a topology at rising rates."""
-
-    label: str
-    topology: str
-    rates_rps: tuple[float, ...]
-    ttft_s: tuple[float, ...]
-    tpot_s: tuple[float, ...]
-    saturation_rps: float
 
 
 class FrontiersDocument(Document):
@@ -406,4 +230,4 @@ class FrontiersDocument(Document):
 
     plan_id: str
     rate_rps: float = Field(description="of the plan's window")
-    curves: tuple[FrontierDocument, ...]
+    curves: tuple[Frontier, ...]

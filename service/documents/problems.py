@@ -9,8 +9,9 @@ from pydantic import Field
 
 from intent.models import Finding
 from runtime.models import CutoverReport
+from selector.models import Infeasible
 from service.documents.forms import Document, IntentForm
-from service.documents.plans import InfeasibleDocument, RefusedModel
+from service.documents.plans import RefusedModel
 
 
 class Code(StrEnum):
@@ -101,7 +102,7 @@ class Problem(Document):
     intent: IntentForm | None = Field(
         default=None, exclude_if=lambda value: value is None, description="that cannot be planned for"
     )
-    infeasible: InfeasibleDocument | None = Field(default=None, exclude_if=lambda value: value is None)
+    infeasible: Infeasible | None = Field(default=None, exclude_if=lambda value: value is None)
     refused: tuple[RefusedModel, ...] | None = Field(
         default=None, exclude_if=lambda value: value is None, description="each of several models, with its own reasons"
     )

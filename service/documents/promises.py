@@ -6,17 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
-from selector.models import Spread
+from runtime.models import Topology
+from selector.models import Infeasible, Margin, Prediction, Spread, SwitchPrediction
 from service.documents.forms import Document, Finite, GoalForm, Moment, Request
 from service.documents.operations import Codes, OperationDocument
-from service.documents.plans import (
-    InfeasibleDocument,
-    MarginDocument,
-    PredictionDocument,
-    SwitchDocument,
-    WishRequest,
-)
-from service.documents.plans import TopologyDocument as Topology
+from service.documents.plans import WishRequest
 from service.documents.problems import Code, Problem
 
 State = Literal["active", "superseded", "retired", "expired"]
@@ -149,13 +143,13 @@ class SegmentDocument(Document):
     goals: tuple[GoalDocument, ...]
     load: LoadDocument = Field(description="declared for its windows: of several the busiest")
     topology: Topology | None = Field(description="null: what ran before goes on, for nothing holds the goals")
-    prediction: PredictionDocument | None = None
-    margins: tuple[MarginDocument, ...] = ()
-    switch: SwitchDocument | None = Field(description="into it, in seconds; null: nothing changes")
+    prediction: Prediction | None = None
+    margins: tuple[Margin, ...] = ()
+    switch: SwitchPrediction | None = Field(description="into it, in seconds; null: nothing changes")
     switch_begins: datetime | None = Field(
         default=None, description="before the segment where its target holds what is promised until then, too"
     )
-    infeasible: InfeasibleDocument | None = None
+    infeasible: Infeasible | None = None
     notes: tuple[str, ...] = ()
     kept: str = Field(
         default="", description="why what runs stays, though another topology is better for this segment alone"

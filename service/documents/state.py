@@ -8,11 +8,11 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from runtime.capabilities import Batching
 from runtime.engine import EngineState
-from runtime.models import Gpu, ModelSpec
-from selector.models import Profile
+from runtime.models import Gpu, ModelSpec, Topology
+from selector.models import Plan, Profile
 from service.documents.forms import Document, Request
 from service.documents.operations import ApprovalDocument, OperationDocument
-from service.documents.plans import PlanDocument, TopologyDocument, VersionDocument
+from service.documents.plans import VersionDocument
 from service.documents.promises import ControlDocument, DecisionDocument, OutcomeDocument, PromiseDocument
 
 T = TypeVar("T")
@@ -89,16 +89,10 @@ class IntentsDocument(Listing):
     intents: tuple[VersionDocument, ...]
 
 
-class AppliedPlan(PlanDocument):
-    """A plan, and what applied it."""
-
-    applied_by: str | None = Field(description="the operation")
-
-
 class PlansDocument(Listing):
     """Plans."""
 
-    plans: tuple[AppliedPlan, ...]
+    plans: tuple[Plan, ...]
 
 
 class ApprovalsDocument(Listing):
@@ -143,7 +137,7 @@ class StateDocument(Document):
 
     model: str
     generation: int
-    topology: TopologyDocument
+    topology: Topology
     batching: Batching | None = Field(default=None, description="how far steps are filled")
     origin: str = Field(default="", description="why this topology runs: an operation, or how it was started")
     operation: str | None = Field(description="the operation under way")

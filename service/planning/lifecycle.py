@@ -31,7 +31,7 @@ from service.deployment.models import ServedModel, is_about
 from service.deployment.profiles import speeds
 from service.documents.errors import RefusedError
 from service.documents.forms import NO_CHARACTER
-from service.documents.plans import PlanDocument, RefusedModel, When
+from service.documents.plans import RefusedModel, When
 from service.documents.problems import Code, Detail
 from validator.models import Site
 from validator.schema import SCHEMA_VIOLATION
@@ -277,7 +277,7 @@ def to_acknowledge(intent: Intent) -> tuple[Finding, ...]:
     return tuple(finding for finding in intent.findings if finding.code == INJECTION)
 
 
-def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situation, unchecked: str = "") -> None:
+def refuse_stale(plan: Plan, applied_by: str | None, situation: Situation, unchecked: str = "") -> None:
     """Refuse a plan that does not fit what runs and what is promised, before anything is touched.
 
     Raises:
@@ -287,7 +287,7 @@ def refuse_stale(plan: PlanDocument, applied_by: str | None, situation: Situatio
         raise refusal
 
 
-def refuse_untimely(plan: PlanDocument, deployment: Deployment, acknowledged: Collection[str]) -> None:
+def refuse_untimely(plan: Plan, deployment: Deployment, acknowledged: Collection[str]) -> None:
     """Refuse a promise for a window that does not hold now.
 
     What runs would be reshaped for a load that is not there.
@@ -313,9 +313,7 @@ def kind_of(intent: Intent) -> Literal["act", "promise"]:
     return "act" if all(isinstance(goal, Config) for goal in intent.goals) else "promise"
 
 
-def staleness(
-    plan: PlanDocument, applied_by: str | None, situation: Situation, unchecked: str = ""
-) -> Iterator[RefusedError]:
+def staleness(plan: Plan, applied_by: str | None, situation: Situation, unchecked: str = "") -> Iterator[RefusedError]:
     """Each reason for which a plan does not fit what runs, or (``unchecked``) what is promised now."""
     if applied_by is not None:
         yield RefusedError(

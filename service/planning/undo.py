@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from runtime.models import Phase
+from selector.models import Plan
 from service.documents.errors import RefusedError
 from service.documents.operations import OperationDocument, UndoDocument
-from service.documents.plans import PlanDocument
 from service.documents.problems import Code
 
 
@@ -13,7 +13,7 @@ from service.documents.problems import Code
 class OperationFacts:
     """What is known of an operation beside itself."""
 
-    plan: PlanDocument
+    plan: Plan
     """That it switched to."""
     led_to: int | None
     """The generation that it committed."""

@@ -4,24 +4,23 @@ Its target in the simulator, and latency against load of all that it compares.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from runtime.capabilities import Batching, Capabilities, Limits
 from runtime.errors import TopologyError
 from runtime.models import Topology
-from selector.models import Profile, SearchInput
+from selector.models import Frontier, Plan, Profile, SearchInput, Simulation
 from service import documents as docs
 from service.deployment.models import ServedModel
 from service.documents.errors import RefusedError
 
 
 def simulation(
-    plan: docs.PlanDocument,
+    plan: Plan,
     limits: Limits,
     model: ServedModel,
     profiles: Mapping[str, Profile],
     engine: Capabilities | None,
-) -> docs.SimulationDocument:
+) -> Simulation:
     """What a plan's target is predicted to do under its window's workload now, which a simulation says.
 
     Raises:
@@ -33,19 +32,19 @@ def simulation(
     found = outcome(topology, model.problem(plan.window, limits, None, engine), profiles, plan.batching)
     if found is None:
         raise RefusedError(docs.Code.INFEASIBLE, f"{plan.id}: no request fits into {topology}")
-    return docs.SimulationDocument(
+    return Simulation(
         plan_id=plan.id,
         topology=str(topology),
         requests=found.requests,
         waits_grow=found.waits_grow,
-        ttft_s=dict(found.ttft_s),
-        tpot_s=dict(found.tpot_s),
-        e2e_s=dict(found.e2e_s),
+        ttft_s=found.ttft_s,
+        tpot_s=found.tpot_s,
+        e2e_s=found.e2e_s,
     )
 
 
 def frontiers(
-    plan: docs.PlanDocument,
+    plan: Plan,
     limits: Limits,
     model: ServedModel,
     profiles: Mapping[str, Profile],
@@ -72,17 +71,16 @@ def frontiers(
 
 def _frontier(
     label: str, place: tuple[Topology, Batching | None], problem: SearchInput, profiles: Mapping[str, Profile]
-) -> docs.FrontierDocument:
+) -> Frontier:
     from selector.prediction import frontier  # here, as above
 
     topology, steps = place
-    found = frontier(topology, problem, profiles, steps)
-    return docs.FrontierDocument(label=label, topology=str(topology), **asdict(found))
+    return frontier(label, topology, problem, profiles, steps)
 
 
-def _topology(document: docs.TopologyDocument, plan: docs.PlanDocument, model: ServedModel) -> Topology:
+def _topology(topology: Topology, plan: Plan, model: ServedModel) -> Topology:
     try:
-        document.noun.check(model.cluster, model.spec)
+        topology.check(model.cluster, model.spec)
     except TopologyError as error:
         raise RefusedError(docs.Code.STALE_PLAN, f"{plan.id}: {error}; make a new plan") from error
-    return document.noun
+    return topology

@@ -9,9 +9,9 @@ from datetime import UTC, date, datetime
 
 from intent.models import DatedWindow, FromNowWindow, ReconfigRule, Window
 from intent.windows import span
+from selector.models import Plan
 from service.deployment.file import Deployment
 from service.documents.errors import StoreError
-from service.documents.plans import PlanDocument
 from service.documents.promises import ControlRequest, PinDocument, PromiseDocument
 from service.documents.state import Page
 from service.promises import limits
@@ -109,7 +109,7 @@ class Active:
         ]
         return limits.barred(held, self.switched_s(model, now.timestamp()), now) if held else ""
 
-    def unchecked(self, plan: PlanDocument, now: datetime) -> str:
+    def unchecked(self, plan: Plan, now: datetime) -> str:
         """Why a plan was not held against what is promised now, by the book; empty: it was. Blocks."""
         is_then = self._deployment.is_in_force(plan.window, now)
         if plan.kind == "promise" and not is_then:

@@ -12,7 +12,6 @@ from selector.models import Candidate, Margin, Plan, Prediction, SearchInput
 from selector.objectives import EVALUATED, margin_of, places, precisions_for, sort_goals
 from selector.space import weights_of
 from service.deployment.models import is_about
-from service.documents.plans import PlanDocument
 from service.promises.agenda import ActiveGoal
 
 SECONDS = {"1/h": 3600.0, "1/day": 86_400.0}
@@ -61,10 +60,8 @@ def called(goal: ActiveGoal) -> str:
     return f"{goal.intent_id}: {explain.goal_words(goal.goal)}"
 
 
-def held_against(
-    document: PlanDocument, plan: Plan, problem: SearchInput, promised: Iterable[ActiveGoal], *, alone: bool = False
-) -> PlanDocument:
-    """A plan's document with what the plan breaks of what is promised for its time.
+def held_against(plan: Plan, problem: SearchInput, promised: Iterable[ActiveGoal], *, alone: bool = False) -> Plan:
+    """A plan with what it breaks of what is promised for its time.
 
     ``alone``: nobody asked for it, so that what runs breaks as well is no matter of this plan, and only told.
     """
@@ -72,12 +69,11 @@ def held_against(
     found = list(breaches(plan, problem, goals))
     findings = [finding for finding, is_new in found if is_new or not alone]
     notes = [finding.message for finding, is_new in found if alone and not is_new]
-    return document.model_copy(
-        update={
-            "promised": tuple(dict.fromkeys(map(called, goals))),
-            "to_acknowledge": (*document.to_acknowledge, *findings),
-            "reasons": (*document.reasons, *notes),
-        }
+    return replace(
+        plan,
+        promised=tuple(dict.fromkeys(map(called, goals))),
+        to_acknowledge=(*plan.to_acknowledge, *findings),
+        reasons=(*plan.reasons, *notes),
     )
 
 

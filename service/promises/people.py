@@ -59,7 +59,7 @@ class People:
         if found is None or found.result is None or found.applied_by in {CONTROLLER.name, RECOVERY.name}:
             return None
         saved = self.store.plan(found.plan_id)
-        is_act = saved is not None and saved[0].kind == "act"
+        is_act = saved is not None and saved.kind == "act"
         if not is_act or found.phases[-1].at <= max(term.began_s, term.resumed_s):
             return None
         until = None if term.ends_s is None else datetime.fromtimestamp(term.ends_s, self.zone)
@@ -73,9 +73,8 @@ class People:
         for no in self.approvals.page(LATELY).items:
             until_s = term.until_s(no.at_s, no.barred_until_s) if no.verdict == "rejected" else 0.0
             saved = self.store.plan(no.plan_id) if until_s else None
-            if saved and saved[0].model == self.model:
-                plan = saved[0]
-                target = leads_to(plan.now.text if plan.now else None, plan.target.text, plan.batching)
+            if saved and saved.model == self.model:
+                target = leads_to(saved.now.text if saved.now else None, saved.target.text, saved.batching)
                 yield self._refusal("rejected", no.plan_id, target, no.by, until_s)
 
     def _cancelled(self, term: Term) -> Iterator[docs.RefusalDocument]:

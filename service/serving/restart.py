@@ -193,12 +193,11 @@ def _closed(operation: OperationDocument, store: Store) -> OperationDocument:
     for line in store.journal(operation.id):
         operation = operation.advanced(Progress(operation.id, Phase(line.phase), line.at_s))
     words = f"the service ended {LEFT[operation.phase]}"
-    saved = store.plan(operation.plan_id) if operation.phase is Phase.COMMITTED else None
-    last = Phase.DONE if saved else Phase.ABORTED
+    plan = store.plan(operation.plan_id) if operation.phase is Phase.COMMITTED else None
+    last = Phase.DONE if plan else Phase.ABORTED
     ended = operation.advanced(Progress(operation.id, last, time.time()))
-    if saved is None:
+    if plan is None:
         return ended.failed(Code.SWITCH_ABORTED, words)
-    plan, _ = saved
     report = CutoverReport(
         operation.id,
         source=plan.now.text if plan.now else "",

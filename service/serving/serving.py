@@ -22,6 +22,7 @@ from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.process.supervised import begin, cancel
 from runtime.router import Router
 from runtime.stream import Gaps
+from selector.models import Plan
 from service import documents as docs
 from service.access.consent import Consent, refuse_barred, refuse_unseen
 from service.access.wiring import Acts
@@ -180,7 +181,7 @@ class Serving:
         return docs.StateDocument(
             model=self.model.name,
             generation=self._journal.generation,
-            topology=docs.TopologyDocument.model_validate(self.engine.topology),
+            topology=self.engine.topology,
             batching=self.engine.capabilities.running,
             origin=self._journal.origin,
             operation=self.operation.id if self.operation else None,
@@ -197,9 +198,7 @@ class Serving:
             },
         )
 
-    async def apply(
-        self, plan: docs.PlanDocument, consent: Callable[[], Consent], acts: Acts
-    ) -> docs.OperationDocument:
+    async def apply(self, plan: Plan, consent: Callable[[], Consent], acts: Acts) -> docs.OperationDocument:
         """Start the switch to a plan's target; answers with the operation at once.
 
         ``consent`` is asked for the yes to it where the plan is claimed; ``acts`` is where it is noted who did this.
@@ -224,7 +223,7 @@ class Serving:
             return operation
 
     def _claim(
-        self, plan: docs.PlanDocument, operation_id: str, consent: Callable[[], Consent], acts: Acts
+        self, plan: Plan, operation_id: str, consent: Callable[[], Consent], acts: Acts
     ) -> docs.OperationDocument:
         """Keep that a plan is applied, and by whom, unless something is against it by then.
 
@@ -258,13 +257,13 @@ class Serving:
             self.operation = operation  # only the commit can fail from here on
         return operation
 
-    def _refuse(self, plan: docs.PlanDocument, consent: Consent) -> None:
+    def _refuse(self, plan: Plan, consent: Consent) -> None:
         """Refuse a plan that does not fit what runs and what is promised.
 
         Raises:
             RefusedError: it does not.
         """
-        applied_by = self._store.saved_plan(plan.id)[1]
+        applied_by = self._store.saved_plan(plan.id).applied_by
         kept = self._active.kept()
         refuse_stale(plan, applied_by, self.situation(), self._active.unchecked(plan, datetime.now(UTC)))
         refuse_unseen(still_broken(plan.to_acknowledge, kept), consent.acknowledged, "the plan, then apply")
@@ -273,7 +272,7 @@ class Serving:
         if self.operation is not None:
             raise another_switch(self.operation.id)
 
-    async def came_back(self, intent: Intent, plan: docs.PlanDocument, why: str, acts: Acts) -> None:
+    async def came_back(self, intent: Intent, plan: Plan, why: str, acts: Acts) -> None:
         """Report that a lost engine came back as a plan's target, like a switch that recovery applied.
 
         The plan is kept.
@@ -390,9 +389,9 @@ class Serving:
         kept = await self._store.beside(self._store.operation, operation_id)
         return refusal(kept) if kept else RefusedError(docs.Code.NOT_FOUND, f"no operation {operation_id}")
 
-    async def _run(self, operation: docs.OperationDocument, plan: docs.PlanDocument, acts: Acts) -> None:
+    async def _run(self, operation: docs.OperationDocument, plan: Plan, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
-        target = plan.target.noun
+        target = plan.target
         source = str(self.engine.topology)
         phase: Phase | None = None
 

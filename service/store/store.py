@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, Self, TypeVar
@@ -21,10 +22,11 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from intent.document import from_document, to_document
 from intent.models import Intent
 from runtime.capabilities import Batching
+from selector.models import Plan
 from service.documents.errors import RefusedError, StoreError
-from service.documents.forms import Document
+from service.documents.forms import Document, form_of, json_of
 from service.documents.operations import OperationDocument
-from service.documents.plans import PlanDocument, VersionDocument
+from service.documents.plans import VersionDocument
 from service.documents.problems import Code
 from service.documents.state import Cursor, Event, Kind, Listed, Page
 from service.store.database import MOST_TURNS, DatabaseCalls, open_database
@@ -207,22 +209,22 @@ class Store:
             latest = {row.intent_id: _later_version(row) for row in ordered}
             return Listed(tuple(latest.get(row.id) or _first_version(row) for row in rows), after)
 
-    def save_plan(self, intent: Intent, plan: PlanDocument, said_by: str | None = None) -> None:
+    def save_plan(self, intent: Intent, plan: Plan, said_by: str | None = None) -> None:
         """Keep a plan with the intent it serves, if that is not kept yet; then with whose key said it."""
         with self.transaction() as session:
             if session.get(IntentRow, plan.intent_id) is None:
                 self.save_intent(plan.intent_id, intent, said_by)
-            document = plan.model_dump(mode="json")
+            document = json_of(plan)
             session.add(PlanRow(id=plan.id, intent_id=plan.intent_id, document=document, model=plan.model))
 
-    def plan(self, plan_id: str) -> tuple[PlanDocument, str | None] | None:
-        """A plan and the operation that applied it, or None."""
+    def plan(self, plan_id: str) -> Plan | None:
+        """A plan, or None."""
         with self.transaction() as session:
             row = _found(session, PlanRow, plan_id)
             return _plan(row) if row else None
 
-    def saved_plan(self, plan_id: str) -> tuple[PlanDocument, str | None]:
-        """A plan that has to be there, and the operation that applied it.
+    def saved_plan(self, plan_id: str) -> Plan:
+        """A plan that has to be there.
 
         Raises:
             RefusedError: there is none.
@@ -231,10 +233,8 @@ class Store:
             raise RefusedError(Code.NOT_FOUND, f"no plan {plan_id}; plans made without a service are not kept")
         return saved
 
-    def plans(
-        self, page: Page, model: str | None = None, intent_id: str | None = None
-    ) -> Listed[tuple[PlanDocument, str | None]]:
-        """Plans with what applied them, by when they were made: all of them, a model's, an intent's."""
+    def plans(self, page: Page, model: str | None = None, intent_id: str | None = None) -> Listed[Plan]:
+        """Plans by when they were made: all of them, a model's, an intent's."""
         wanted = select(PlanRow)
         if model is not None:
             wanted = wanted.where(PlanRow.model == model)
@@ -343,8 +343,9 @@ def paged(
     return rows, Cursor(getattr(rows[-1], at_s.key), getattr(rows[-1], name.key))
 
 
-def _plan(row: PlanRow) -> tuple[PlanDocument, str | None]:
-    return PlanDocument.model_validate(row.document), row.applied_by
+def _plan(row: PlanRow) -> Plan:
+    plan: Plan = form_of(Plan).validate_python(row.document)
+    return replace(plan, applied_by=row.applied_by)
 
 
 def _later_version(row: AmendmentRow) -> VersionDocument:

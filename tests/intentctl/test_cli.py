@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from intentctl import commands
+from intentctl.arguments import OutputFormat
 from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.credentials import ServerAddress
@@ -84,6 +85,21 @@ def test_text_alone_plans_and_applies_with_a_yes(run, at, service):
     assert service.engine.topology.shape == "1x1"
     assert "done" in err
     assert "copied" in out
+
+
+def test_words_are_read_once_and_named_by_their_id_from_then_on(shared):
+    client = Client(shared.url)
+    asked = []
+
+    def service(function, *arguments):
+        asked.append((function, arguments))
+        return client(function, *arguments)
+
+    service.serves = True
+    commands.make_plan(service, TEXT, OutputFormat.JSON)
+    assert [function for function, _ in asked] == [api.intents.create_intent, api.plans.make_plan]
+    (request,) = asked[-1][1]
+    assert (request.intent, request.text) == (None, None)
 
 
 def test_text_alone_as_json_is_one_document_with_the_operation(run, at):

@@ -5,30 +5,20 @@ import math
 import pytest
 
 from benchmarks.pictures import Pair, SplitCurve, split_curve, within
-from intentctl.curves import Curve, GuideLine, bounds, frontiers
+from intentctl.plots import GuideLine, bounds
 from intentctl.predict import case
 from intentctl.status import CommandError
-from selector.models import ALIKE, Workload
+from selector.models import ALIKE, Margin, Workload
 from selector.performance.judge import sustained_rps
-from service.documents.plans import FrontiersDocument, MarginDocument
 from tests.rows import rows
 from tests.service.examples import plan
 
 KINDS = ("A100", "L40S")
 
 
-def test_the_curves_of_a_plan_are_taken_as_they_come():
-    points = {"rates_rps": [1, 2], "ttft_s": [0.2, 0.3], "tpot_s": [0.03, 0.04]}
-    found = {"label": "target: TP4", "topology": "x", **points, "saturation_rps": 2.5}
-    (curve,) = frontiers(FrontiersDocument.model_validate({"plan_id": "plan-1", "rate_rps": 2.0, "curves": [found]}))
-    assert curve == Curve("target: TP4", (1, 2), (0.2, 0.3), (0.03, 0.04), 2.5)
-
-
 def test_the_rate_and_the_p99_goals_are_lines_to_compare_with():
     said = {"p99 TTFT <= 2 s": 2.0, "p99 TPOT <= 50 ms": 0.05, "p95 TTFT <= 1 s": 1.0, "cost <= 8 USD/h": 8.0}
-    margins = tuple(
-        MarginDocument(goal=goal, predicted=0.0, bound=bound, unit="", margin=1.0) for goal, bound in said.items()
-    )
+    margins = tuple(Margin(goal=goal, predicted=0.0, bound=bound, unit="", margin=1.0) for goal, bound in said.items())
     assert bounds(plan(margins=margins), 2.0) == [
         GuideLine("rate_rps", 2.0, "the workload: 2 requests/s"),
         GuideLine("ttft_s", 2.0, "p99 TTFT <= 2 s"),

@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks.pictures import Pair, SplitCurve, draw_pairs, draw_splits
 from benchmarks.stops import StopCurve, draw_stops
-from intentctl.curves import Curve, GuideLine
-from intentctl.plots import draw_frontier
+from intentctl.plots import GuideLine, draw_frontier
 from intentctl.status import CommandError
+from selector.models import Frontier
 from tests.rows import rows
 
 CURVES = (
-    Curve("A100x4", (0.5, 1.0, 1.9), (0.2, 0.3, 4.0), (0.03, 0.05, 0.2), 2.0),
-    Curve("A100x1", (), (), (), 0.0),
+    Frontier("A100x4", "A100x4:0-80@bf16", (0.5, 1.0, 1.9), (0.2, 0.3, 4.0), (0.03, 0.05, 0.2), 2.0),
+    Frontier("A100x1", "A100x1:0-80@bf16", (), (), (), 0.0),
 )
 BOUNDS = (
     GuideLine("ttft_s", 2.0, "P99 TTFT at most 2 s"),
@@ -83,7 +83,11 @@ def test_a_frontier_names_curves_saturation_bounds_and_units_in_any_script(words
 
 
 @pytest.mark.slow
-@rows("curve", [CURVES[1], Curve("one token", (1.0, 2.0), (0.1, 0.2), (0.0, 0.0), 3.0)], ids=["none", "one"])
+@rows(
+    "curve",
+    [CURVES[1], Frontier("one token", "A100x1:0-80@bf16", (1.0, 2.0), (0.1, 0.2), (0.0, 0.0), 3.0)],
+    ids=["none", "one"],
+)
 def test_a_latency_that_there_is_none_of_is_said(words, curve):
     assert "none" in words(lambda path: draw_frontier([curve], BOUNDS, path)).split(" | ")
 

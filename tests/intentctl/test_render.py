@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 
 from benchmarks.words.utterances import DEPLOYMENT, NOW
@@ -9,10 +10,9 @@ from intentctl.arguments import OutputFormat
 from intentctl.lines import visible, visible_lines
 from runtime.capabilities import Batching
 from runtime.models import MeasuredLink
-from selector.models import Spread, Workload
+from selector.models import CrossingPrediction, Margin, Plan, Prediction, Spread, SwitchPrediction, Workload
 from service.deployment import file as deployments
 from service.documents.operations import OperationDocument
-from service.documents.plans import CrossingDocument, PlanDocument, SwitchDocument
 from tests.rows import rows
 from tests.service.examples import intent, plan, report
 
@@ -62,48 +62,39 @@ def test_what_moved_is_told_by_path_with_what_stayed(facts, text):
             "24 MB of KV take 300 ms to the other node, computing it anew there 2 s, and the standstill is 1 ms longer",
         ),
         (
-            {"sync_s": None},
+            {"sync_s": math.inf},
             "24 MB of KV would not get to the other node: it is written faster than the network takes it",
         ),
         ({"path": "anew"}, "the other node computes 24 MB of KV anew in 2 s"),
     ],
 )
 def test_a_plan_says_what_another_node_takes(facts, text):
-    over = CrossingDocument(
+    over = CrossingPrediction(
         **{"path": "copied", "kv_bytes": 24e6, "sync_s": 0.3, "cut_s": 0.001, "anew_s": 2.0} | facts
     )
-    switch = SwitchDocument(strategy="shadow", prepare_s=1.3, stop_s=0.02, pause_s=0.01, payback_s=None)
-    assert render.switch(switch.model_copy(update={"between_hosts": over})).endswith(f"; {text} (predicted)")
+    switch = SwitchPrediction(strategy="shadow", prepare_s=1.3, stop_s=0.02, pause_s=0.01, payback_s=None)
+    assert render.switch(replace(switch, between_hosts=over)).endswith(f"; {text} (predicted)")
     assert "other node" not in render.switch(switch)
 
 
-OVERLOADED = {"mean": None, "p99": None}
+OVERLOADED = {"mean": math.inf, "p99": math.inf}
 FINE = {"mean": 0.02, "p99": 0.03}
 
 
-def a_plan(now: object = FINE, target: object = FINE, **facts: object) -> PlanDocument:
+def a_plan(now: object = FINE, target: object = FINE, **facts: object) -> Plan:
     """From PP 2 to one device, of which nobody can tell how long it stands still."""
 
-    def figures(latency_s: object) -> dict[str, object]:
+    def figures(latency_s: object) -> Prediction:
         known = {"ttft_s": latency_s, "tpot_s": latency_s, "e2e_s": latency_s, "throughput_tok_s": 1, "gpu_util": 0.5}
         rest = {"usd_per_hour": 0, "batch": 1, "quality_loss": 0, "error_band": 0.1, "source": "analytic", "devices": 1}
-        return known | rest
+        return Prediction(**known | rest)
 
     fields = {
-        "id": "plan-1",
-        "intent_id": "intent-1",
-        "generation": 1,
-        "model": "m",
-        "window": "always",
-        "now": {"text": "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32", "shape": "PP2", "devices": [0, 1]},
-        "target": {"text": "CPU[0]:0-8@fp32", "shape": "1x1", "devices": [0]},
         "prediction": figures(target),
         "now_prediction": now and figures(now),
-        "runner_up": None,
-        "reasons": [],
-        "switch": {"strategy": "shadow", "prepare_s": 1, "stop_s": None, "payback_s": None},
+        "switch": SwitchPrediction("shadow", 1, math.inf),
     }
-    return PlanDocument.model_validate(fields | facts)
+    return plan(**fields | facts)
 
 
 @rows(
@@ -122,10 +113,10 @@ def test_who_is_overloaded_is_told_of_the_one_that_is(now, target, said):
 
 
 def test_no_part_is_told_of_a_standstill_that_nobody_can_predict():
-    switch = {"strategy": "shadow", "prepare_s": 1, "stop_s": None, "pause_s": 0.05, "payback_s": None}
+    switch = SwitchPrediction("shadow", 1, math.inf, 0.05)
     (words,) = [text for name, text in render.plan_rows(a_plan(None, switch=switch)) if name == "switch"]
     assert "50 ms" not in words
-    known = switch | {"stop_s": 0.2}
+    known = replace(switch, stop_s=0.2)
     (words,) = [text for name, text in render.plan_rows(a_plan(None, switch=known)) if name == "switch"]
     assert "200 ms of standing still, 50 ms of that beyond the usual gap" in words
 
@@ -135,16 +126,19 @@ def test_what_keeps_up_where_today_does_not_is_no_saving():
 
 
 def test_a_prediction_that_holds_without_headroom_is_said_to_be_on_edge():
-    soft = {"goal": "p99 TTFT <= 2 s", "predicted": 1.9, "bound": 2.0, "unit": "s", "margin": -0.05, "worst": 2.1}
-    for is_edge, words in ((True, "on a knife's edge: 2.1 s is within the error band"), (False, "missed")):
-        rows = render.plan_rows(a_plan(margins=[{**soft, "is_knife_edge": is_edge}]))
-        assert ("goal", f"p99 TTFT <= 2 s: 1.9 s against 2 s, {words}") in rows
+    soft = Margin("p99 TTFT <= 2 s", 1.9, 2.0, "s", -0.05, 2.1)
+    missed = replace(soft, predicted=2.05)
+    for margin, words in (
+        (soft, "1.9 s against 2 s, on a knife's edge: 2.1 s is within the error band"),
+        (missed, "2.05 s against 2 s, missed"),
+    ):
+        assert ("goal", f"p99 TTFT <= 2 s: {words}") in render.plan_rows(a_plan(margins=(margin,)))
 
 
 def test_steps_that_are_filled_otherwise_are_a_change():
     stays = a_plan(now=None)
-    stays = stays.model_copy(update={"now": stays.target, "now_batching": Batching(8, 256)})
-    other = stays.model_copy(update={"batching": Batching(8, 512)})
+    stays = replace(stays, now=stays.target, now_batching=Batching(8, 256))
+    other = replace(stays, batching=Batching(8, 512))
     assert (stays.changes, other.changes) == (False, True)
     assert "change" not in {name for name, _ in render.plan_rows(other)}
     assert ("change", "nothing to change: the target is what runs") in render.plan_rows(stays)
@@ -175,13 +169,13 @@ def test_a_plan_says_for_which_load_it_was_made(load, text):
 
 
 def test_a_switch_is_told_with_its_band_and_as_the_outage_that_it_is():
-    band = SwitchDocument(
+    band = SwitchPrediction(
         strategy="shadow", prepare_s=97.2, stop_s=0.2, payback_s=None, prepare_least_s=54.0, prepare_most_s=175.0
     )
     assert "97.2 s (54 s to 175 s) to prepare" in render.switch(band)
-    narrow = band.model_copy(update={"prepare_least_s": 97.2, "prepare_most_s": 97.2})
+    narrow = replace(band, prepare_least_s=97.2, prepare_most_s=97.2)
     assert "97.2 s to prepare" in render.switch(narrow)
-    ends = SwitchDocument(strategy="restart", prepare_s=0.0, stop_s=95.0, payback_s=None, stop_most_s=160.0)
+    ends = SwitchPrediction(strategy="restart", prepare_s=0.0, stop_s=95.0, payback_s=None, stop_most_s=160.0)
     told = render.switch(ends)
     assert "the running engine ends first" in told
     assert "95 s (at most 160 s) of standing still" in told

@@ -109,11 +109,11 @@ def test_a_layer_in_another_format_counts_as_that(problem, four, known):
 
 
 def test_a_frontier_rises_from_next_to_nothing_up_to_what_is_sustained(problem, four, known):
-    found = frontier(four, problem, known)
+    found = frontier("four", four, problem, known)
     assert list(found.rates_rps) == sorted(found.rates_rps)
     assert 0 < found.rates_rps[0] < 0.1 * found.saturation_rps < 0.95 * found.saturation_rps < found.rates_rps[-1]
     assert found.rates_rps[-1] < found.saturation_rps
     for latencies in (found.ttft_s, found.tpot_s):
         assert latencies[0] < latencies[len(latencies) // 2] < latencies[-1] < math.inf
     small = uniform(problem.cluster, "A100", 1, 1, 80, "bf16")
-    assert frontier(small, problem, known).rates_rps == ()
+    assert frontier("small", small, problem, known).rates_rps == ()

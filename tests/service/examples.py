@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from intent.models import Intent, Objective, TranslatorInfo
 from runtime.models import CutoverReport, Phase, Topology
+from selector.models import Plan, Prediction
 from service.deployment.file import Deployment
 from service.documents.operations import OperationDocument, PhaseDocument
-from service.documents.plans import PlanDocument, PredictionDocument, TopologyDocument
 from tests.runtime.scripted import topology
 
 GOAL = Objective("ttft", "<=", "TTFT < 2s", "p99", 2.0, "s")
@@ -16,7 +16,7 @@ def intent(text: str = "TTFT < 2s") -> Intent:
     return Intent(text, "en", (GOAL,), TranslatorInfo("rules"))
 
 
-PREDICTION = PredictionDocument(
+PREDICTION = Prediction(
     ttft_s={"mean": 0.1, "p99": 0.2},
     tpot_s={"mean": 0.01, "p99": 0.02},
     e2e_s={"mean": 1.0, "p99": 2.0},
@@ -31,21 +31,21 @@ PREDICTION = PredictionDocument(
 )
 
 
-def plan(now: Topology | None = None, target: Topology | None = None, **changes: object) -> PlanDocument:
-    made = PlanDocument(
+def plan(now: Topology | None = None, target: Topology | None = None, **changes: object) -> Plan:
+    made = Plan(
         id="plan-1",
         intent_id="intent-1",
         generation=4,
         model="counting",
         window="always",
-        now=TopologyDocument.model_validate(now or topology(1, 1)),
-        target=TopologyDocument.model_validate(target or topology(1)),
+        now=now or topology(1, 1),
+        target=target or topology(1),
         prediction=PREDICTION,
         now_prediction=None,
         runner_up=None,
         reasons=("it is the only one",),
     )
-    return made.model_copy(update=changes)
+    return replace(made, **changes)
 
 
 def operation(name: str = "op-1", start_s: float = 1.0, end_s: float | None = None) -> OperationDocument:

@@ -144,11 +144,11 @@ def test_a_server_keeps_plans_and_what_claims_them_and_is_an_error_while_it_is_g
     finally:
         postgres.start()
 
-    assert store.plan("plan-1") == (plan(), "op-1")
+    assert store.plan("plan-1") == plan(applied_by="op-1")
     assert (store.operation("op-1"), store.operation("op-2")) == (operation(), None)
     store.close()
     again = Store.open(tmp_path, url)
-    assert again.plan("plan-1") == (plan(), "op-1")
+    assert again.plan("plan-1") == plan(applied_by="op-1")
     assert Audit(again).verify() == ()
     again.close()
 

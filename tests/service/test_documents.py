@@ -13,20 +13,15 @@ from pydantic import ValidationError
 from intent.document import to_document
 from intentctl.client import Client
 from intentctl.local import from_file
+from runtime.models import Topology
 from selector.models import Margin, Prediction
 from service import api, documents
 from service import documents as docs
 from service.api import context
 from service.app import control_api
 from service.documents.errors import RefusedError
-from service.documents.plans import (
-    ChangeDocument,
-    MarginDocument,
-    PlanAnswer,
-    PlanRequest,
-    PredictionDocument,
-    TopologyDocument,
-)
+from service.documents.forms import form_of, json_of
+from service.documents.plans import ChangeDocument, PlanAnswer, PlanRequest
 from tests.runtime.scripted import topology
 from tests.service.examples import GOAL, intent, plan
 from validator.schema import domain_schema
@@ -55,19 +50,18 @@ def test_the_border_loads_no_server_database_or_engine():
 
 def test_a_topology_crosses_as_structure_with_its_text_beside_it():
     whole = topology(2, 1)
-    document = TopologyDocument.model_validate(whole)
-    read = TopologyDocument.model_validate_json(document.model_dump_json())
+    document = json_of(whole)
 
-    assert read.noun == whole
-    assert (read.text, read.shape, read.devices) == (str(whole), whole.shape, whole.devices)
+    assert form_of(Topology).validate_python(document) == whole
+    assert (document["text"], document["shape"], document["devices"]) == (str(whole), whole.shape, [*whole.devices])
 
 
 def test_what_has_no_end_is_null():
     endless = {"mean": math.inf, "p99": math.inf}
     found = Prediction(endless, endless, endless, 1.0, math.inf, 0.0, 8, 0.0, 0.3, "analytic", 1)
-    assert PredictionDocument.model_validate(found).ttft_s == {"mean": None, "p99": None}
-    margin = MarginDocument.model_validate(Margin("x", math.inf, 2.0, "s", -math.inf))
-    assert json.loads(margin.model_dump_json())["margin"] is None
+    assert json_of(found)["ttft_s"] == {"mean": None, "p99": None}
+    assert form_of(Prediction).validate_python(json_of(found)) == found
+    assert json_of(Margin("x", math.inf, 2.0, "s", -math.inf, math.inf))["margin"] is None
 
 
 def test_a_plan_with_its_intent_is_read_as_it_was_written():
@@ -132,14 +126,3 @@ def test_without_a_service_nothing_is_kept_or_applied(operators):
         with pytest.raises(RefusedError, match="no service was asked"):
             here(function, *arguments)
     assert here(api.plans.plan, made.id) == made
-
-
-def test_a_simulation_without_end_comes_over_the_wire():
-    endless = {"mean": math.inf, "p99": math.inf}
-    made = documents.SimulationDocument(
-        requests=0, waits_grow=True, ttft_s=endless, tpot_s=endless, e2e_s=endless, plan_id="plan-1", topology="CPU[0]"
-    )
-    assert documents.SimulationDocument.model_validate_json(made.model_dump_json()).ttft_s == {
-        "mean": None,
-        "p99": None,
-    }

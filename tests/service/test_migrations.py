@@ -79,11 +79,11 @@ WHOLE = {
 
 
 def all_is_there(store: Store) -> None:
-    assert store.plan("plan-1") == (plan(), None)
+    assert store.plan("plan-1") == plan()
     assert store.operation("op-1") == operation(end_s=9.0)
     assert store.journal("op-1") == [("warming", "epoch 1", 3.0)]
     assert store.operations(Page(), model="counting").items == (operation(end_s=9.0),)
-    assert store.plans(Page(), model="counting").items == ((plan(), None),)
+    assert store.plans(Page(), model="counting").items == (plan(),)
     assert store.intent("intent-1").intent == intent()
     assert store.intent("intent-1").said_by is None
 

@@ -110,7 +110,7 @@ def test_a_plan_is_applied_once(http):
 def test_a_plan_that_another_service_claims_first_is_not_applied_twice(http, service, monkeypatch):
     plan, store = plan_for(http), service.parts.store
     unclaimed = store.plan(plan["id"])
-    assert store.claim_plan(plan["id"], OperationDocument.planned("op-elsewhere", unclaimed[0], 1.0))
+    assert store.claim_plan(plan["id"], OperationDocument.planned("op-elsewhere", unclaimed, 1.0))
     monkeypatch.setattr(store, "plan", lambda _: unclaimed)
 
     problem(http.post(f"/v1/plans/{plan['id']}:apply"), 409, "already_applied")

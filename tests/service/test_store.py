@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -35,7 +36,7 @@ def version(number: int, text: str = "make that 1 s") -> VersionDocument:
 def test_a_plan_comes_back_as_it_was(store):
     store.save_plan(intent(), PLAN)
 
-    assert store.plan("plan-1") == (PLAN, None)
+    assert store.plan("plan-1") == PLAN
     assert store.plan("plan-2") is None
 
 
@@ -67,7 +68,7 @@ def test_a_plan_for_an_intent_that_is_kept_leaves_it_as_it_is(store):
     store.save_plan(intent("other"), PLAN)
 
     assert store.intent("intent-1").text == "faster"
-    assert store.plan("plan-1") == (PLAN, None)
+    assert store.plan("plan-1") == PLAN
 
 
 def test_a_plan_is_claimed_once_and_the_second_operation_is_not_kept(store):
@@ -75,7 +76,7 @@ def test_a_plan_is_claimed_once_and_the_second_operation_is_not_kept(store):
 
     assert store.claim_plan("plan-1", operation())
     assert not store.claim_plan("plan-1", operation("op-2"))
-    assert store.plan("plan-1") == (PLAN, "op-1")
+    assert store.plan("plan-1") == replace(PLAN, applied_by="op-1")
     assert store.operation("op-2") is None
 
 
@@ -166,8 +167,8 @@ def test_plans_are_listed_with_what_applied_them(store):
     store.claim_plan("plan-2", operation("op-2"))
 
     listed = walked(store.plans, 2)
-    assert [(one.id, by) for one, by in listed] == [("plan-2", "op-2"), ("plan-1", None), ("plan-0", None)]
-    assert [one.id for one, _ in walked(lambda page: store.plans(page, "a"), 1)] == ["plan-2", "plan-0"]
+    assert [(one.id, one.applied_by) for one in listed] == [("plan-2", "op-2"), ("plan-1", None), ("plan-0", None)]
+    assert [one.id for one in walked(lambda page: store.plans(page, "a"), 1)] == ["plan-2", "plan-0"]
 
 
 def test_plans_are_listed_by_the_intent_they_serve(store):
@@ -175,7 +176,7 @@ def test_plans_are_listed_by_the_intent_they_serve(store):
         store.save_plan(intent(), plan(id=f"plan-{number}", intent_id=name, model=model))
 
     def ids(*only: str | None) -> list[str]:
-        return [one.id for one, _ in walked(lambda page: store.plans(page, *only), 1)]
+        return [one.id for one in walked(lambda page: store.plans(page, *only), 1)]
 
     assert ids(None, "intent-1") == ["plan-2", "plan-0"]
     assert ids("a", "intent-1") == ["plan-0"]

@@ -120,7 +120,7 @@ def test_what_a_restart_took_away_is_said_with_the_way_that_is_left(tmp_path):
         (operation(), KNOWN, "", "has not ended"),
         (operation().failed(Code.INTERNAL, "a bug"), KNOWN, "", "has ended as internal and changed nothing"),
         (DONE, OperationFacts(plan(), 5, 5, "op-2"), "", "operation op-2 is switching"),
-        (DONE, OperationFacts(plan().model_copy(update={"now": None}), 5, 5, None), "", "nothing ran before"),
+        (DONE, OperationFacts(replace(plan(), now=None), 5, 5, None), "", "nothing ran before"),
         (DONE, OperationFacts(plan(), 5, 6, None), "", "led to generation 5, but 6 runs now"),
         (DONE, OperationFacts(plan(), None, 6, None), "", "a generation that was not kept"),
         (DONE, KNOWN, "device 1 is gone", "may not run: device 1 is gone"),

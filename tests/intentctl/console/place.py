@@ -14,10 +14,11 @@ from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.console.app import create_app
 from intentctl.console.server import WebServer
+from selector.models import Plan
 from service import api
 from service.documents.access import KeyRequest, Role
 from service.documents.operations import OperationDocument
-from service.documents.plans import PlanDocument, PlanRequest
+from service.documents.plans import PlanRequest
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 KEYS = DEPLOYMENT.replace("auth: none", "auth: {control_per_minute: 1000000}") + "\ntenants: [{name: gold}]\n"
@@ -76,7 +77,7 @@ class Place:
             self._keys[named] = self.admin(api.keys.create_key, KeyRequest(name=named[1], role=role)).key
         return self._keys[named]
 
-    def plan(self, text: str = WISH) -> PlanDocument:
+    def plan(self, text: str = WISH) -> Plan:
         """What is planned for a wish."""
         return self.admin(api.plans.make_plan, PlanRequest(text=text)).plans[0]
 

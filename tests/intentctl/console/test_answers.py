@@ -3,9 +3,10 @@
 import pytest
 
 from intentctl.console.answers import SUGGESTIONS, alternative, in_words, is_question, load_factor, under_load
+from selector.models import Frontier
 from service import api
 from service.documents.access import Role
-from service.documents.plans import FrontierDocument, FrontiersDocument
+from service.documents.plans import FrontiersDocument
 from tests.rows import rows
 
 
@@ -65,7 +66,7 @@ def test_a_wish_is_no_question(text):
 
 
 def test_beyond_saturation_it_is_overloaded_and_beyond_the_curve_not_known():
-    curve = FrontierDocument(
+    curve = Frontier(
         label="target",
         topology="1x1",
         rates_rps=(1, 2, 3),

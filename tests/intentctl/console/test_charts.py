@@ -16,7 +16,7 @@ from intentctl.console.charts import (
     clock_times,
     rounded_up,
 )
-from service.documents.plans import TopologyDocument
+from runtime.models import LayerRange, Precision, Stage, Topology
 from service.documents.promises import LoadDocument, SegmentDocument
 from tests.rows import rows
 
@@ -71,7 +71,7 @@ def segment(begins_h, ends_h, text, **more):
         windows=(),
         goals=(),
         load=LoadDocument(rate_rps=1, input_tokens=1, output_tokens=1, concurrency=None),
-        topology=TopologyDocument(text=text, shape=text, devices=()),
+        topology=Topology((Stage(text, (0,), LayerRange(0, 1), Precision("fp32", "fp32", "fp32")),)),
         predicted_by="simulation",
         switch=None,
         **more,

@@ -1,8 +1,7 @@
 """The cluster as a picture."""
 
 from intentctl.console.cluster import inventory_of, picture
-from runtime.models import Gpu, LayerRange, Precision, Stage
-from service.documents.plans import TopologyDocument
+from runtime.models import Gpu, LayerRange, Precision, Stage, Topology
 from service.documents.state import NodeDocument, StateDocument, TokenCounts
 
 BF16, FP8 = Precision("bf16", "bf16", "bf16"), Precision("fp8", "bf16", "bf16")
@@ -10,10 +9,7 @@ NODES = (
     NodeDocument(name="a", link="nvlink", gpus=tuple(Gpu(place, "A100", 80 * 10**9) for place in (0, 1))),
     NodeDocument(name="b", link="pcie", gpus=tuple(Gpu(place, "L40S", 48 * 10**9) for place in (2, 3))),
 )
-MIXED = TopologyDocument(
-    text="A100[0,1]:0-52@bf16 > L40S[2]:52-80@fp8,60-64=int4",
-    shape="TP2>1",
-    devices=(0, 1, 2),
+MIXED = Topology(
     stages=(
         Stage("A100", (0, 1), LayerRange(0, 52), BF16),
         Stage("L40S", (2,), LayerRange(52, 80), FP8, ((LayerRange(60, 64), Precision("int4", "bf16", "bf16")),)),
@@ -29,9 +25,7 @@ def test_each_device_says_its_stage_rank_layers_and_formats_and_pipelines_are_nu
     assert (second.rank, second.precision) == (2, "bf16")
     assert (b.devices[0].use.stage, b.devices[0].use.precision) == (2, "fp8+int4")
     assert b.devices[1].use is None
-    other = TopologyDocument(
-        text="L40S[3]", shape="1x1", devices=(3,), stages=(Stage("L40S", (3,), LayerRange(0, 80), FP8),)
-    )
+    other = Topology((Stage("L40S", (3,), LayerRange(0, 80), FP8),))
     _, b = picture(NODES, {"llama": [MIXED, other]})
     assert [device.use.replica for device in b.devices] == [1, 2]
 

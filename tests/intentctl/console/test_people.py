@@ -3,6 +3,7 @@
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ from runtime.capabilities import Batching
 from service import api
 from service import documents as docs
 from service.documents.access import RIGHTS, Right, Role
-from service.documents.plans import PlanRequest
+from service.documents.plans import PlanRequest, sealed
 from service.documents.state import PlansRequest
 from tests.intentctl.console.place import WISH, ConsoleServer, Signed
 from tests.rows import rows
@@ -244,8 +245,8 @@ def test_an_outage_is_called_one(shared_place):
     """And neither a switch in which layers move nor one before which the old topology goes on."""
     made = shared_place.plan()
     store = shared_place.service.parts.store
-    ends = made.switch.model_copy(update={"strategy": "restart", "stop_s": 95.0, "stop_most_s": 160.0})
-    outage = made.model_copy(update={"id": "plan-outage", "switch": ends}).sealed()
+    ends = replace(made.switch, strategy="restart", stop_s=95.0, stop_most_s=160.0)
+    outage = sealed(replace(made, id="plan-outage", switch=ends))
     store.save_plan(store.intent(made.intent_id).intent, outage, "ada")
     page = shared_place.http(Role.VIEWER).get("/plans/plan-outage").text
     assert "restart: an outage" in page

@@ -111,7 +111,7 @@ def test_what_was_answered_before_a_plan_is_claimed_counts(claims, monkeypatch, 
             lambda: meanwhile(claims, grace, plan),
         )
         assert said in problem(answer, status, code)["detail"]
-    assert claims.parts.store.saved_plan(plan["id"])[1] is None
+    assert claims.parts.store.saved_plan(plan["id"]).applied_by is None
     assert (claims.serving.operation, claims.engine.calls) == (None, [])
 
 

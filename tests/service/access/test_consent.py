@@ -4,40 +4,41 @@ from dataclasses import replace
 
 import pytest
 
-from selector.models import SwitchPrediction
+from selector.models import Plan, Prediction, SwitchPrediction
 from service.access.approvals import Approvals
 from service.access.consent import PlanFacts, consent, refuse_unseen
 from service.access.people import Actors, IntentAuthors
 from service.deployment.policy import Applied, Approval, PolicyBounds, beyond
 from service.documents.access import Caller, Role
 from service.documents.errors import RefusedError
+from service.documents.forms import form_of, json_of
 from service.documents.operations import ApprovalDocument
-from service.documents.plans import PlanDocument, PredictionDocument, SwitchDocument, TopologyDocument
+from service.documents.plans import sealed
 from service.documents.problems import Code, Problem
 from service.documents.state import Page
 from service.store.store import Store
 from tests.rows import rows
+from tests.runtime.scripted import topology
 from tests.service.asking import end_of, new_plan, problem
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 pytestmark = pytest.mark.slow
 
 
-def plan(**facts: object) -> PlanDocument:
-    topology = TopologyDocument(text="CPU[0]:0-8@fp32", shape="1x1", devices=(0,))
-    prediction = PredictionDocument(
+def plan(**facts: object) -> Plan:
+    prediction = Prediction(
         ttft_s={}, tpot_s={}, e2e_s={}, throughput_tok_s=1, gpu_util=0.5, usd_per_hour=0, batch=1,
         quality_loss=0.02, error_band=0.3, source="analytic", devices=2,
     )  # fmt: skip
-    found = PlanDocument(
-        id="plan-1", intent_id="intent-1", generation=1, model="counting", window="peak", now=topology,
-        target=topology.model_copy(update={"text": "other", "devices": (0, 1)}), prediction=prediction,
+    found = Plan(
+        id="plan-1", intent_id="intent-1", generation=1, model="counting", window="peak", now=topology(1),
+        target=topology(1, 1), prediction=prediction,
         now_prediction=None, runner_up=None, reasons=(), switch=SwitchPrediction("shadow", 1.0, 0.02, 0.01, None),
     )  # fmt: skip
-    return found.model_copy(update=facts).sealed()
+    return sealed(replace(found, **facts))
 
 
-def said(verdict: str, made: PlanDocument, **facts: object) -> ApprovalDocument:
+def said(verdict: str, made: Plan, **facts: object) -> ApprovalDocument:
     document = {"plan_id": made.id, "digest": made.digest, "verdict": verdict, "by": "grace"}
     document |= {"role": "approver", "at_s": 1.0, "until_s": 9.0}
     return ApprovalDocument.model_validate(document | facts)
@@ -121,26 +122,26 @@ def test_what_is_within_the_policy_needs_nobody():
 
 @rows("change", [{"generation": 2}, {"window": "off-peak"}, {"reasons": ("x",)}, {"id": "plan-2"}])
 def test_a_digest_changes_with_what_a_plan_says(change):
-    assert plan(**change).digest != plan().digest == plan().sealed().digest
-    read = PlanDocument.model_validate_json(plan().model_dump_json())
-    assert read.sealed().digest == read.digest == plan().digest
+    assert plan(**change).digest != plan().digest == sealed(plan()).digest
+    read = form_of(Plan).validate_python(json_of(plan()))
+    assert sealed(read).digest == read.digest == plan().digest
 
 
 def test_a_stop_without_end_is_read_as_it_was_written():
-    made = plan(switch=SwitchDocument.model_validate(SwitchPrediction("shadow", 1.0, float("inf"), 0.01, None)))
-    read = PlanDocument.model_validate_json(made.model_dump_json())
-    assert read.sealed().digest == made.digest
+    made = plan(switch=SwitchPrediction("shadow", 1.0, float("inf"), 0.01, None))
+    read = form_of(Plan).validate_python(json_of(made))
+    assert sealed(read).digest == made.digest
     assert "not predicted" in beyond(read, ROOMY, Applied(0, 0))[0]
 
 
 def test_an_outage_has_to_be_seen_and_no_policy_says_yes_to_it():
-    ends_first = SwitchDocument.model_validate(SwitchPrediction("restart", 0.0, 95.0, 94.0, None, stop_most_s=160.0))
+    ends_first = SwitchPrediction("restart", 0.0, 95.0, 94.0, None, stop_most_s=160.0)
     made = plan(switch=ends_first)
     (finding,) = made.to_acknowledge
     assert (finding.code, finding.pointer) == ("outage", "/switch")
     assert "stand still for about 95 s (160 s at most)" in finding.message
     assert "the running engine has to end first" in finding.message
-    assert made.sealed().to_acknowledge == made.to_acknowledge, "it is said once"
+    assert sealed(made).to_acknowledge == made.to_acknowledge, "it is said once"
     assert any("outage" in reason for reason in beyond(made, PolicyBounds(), Applied(0, 0)))
     with pytest.raises(RefusedError, match="stand still"):
         refuse_unseen(made.to_acknowledge, (), "the plan, then apply")
