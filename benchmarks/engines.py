@@ -124,7 +124,7 @@ class Subject:
         )
 
     async def _start_torch(self, topology: Topology, path: OwnPath, demand: Demand) -> Engine:
-        from runtime.torch_engine.worker.backends import is_on_gpus
+        from runtime.torch_engine.models import is_on_gpus
 
         if path == "gather-scatter" and is_on_gpus(topology):
             raise EngineStartError("gather-scatter gathers in memory of the driver, which has no GPU")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+ASKING_S = 330.0
+"""For what may ask the LLM that translates: `llm.timeout_s` of a deployment is 300 s at most."""
 _SLOT = re.compile(r"{(\w+)(?::path)?}")
 
 
@@ -70,7 +72,8 @@ class Client:
             wanted = given if document is None else document.model_dump(mode="json")
             query = urlencode({name: value for name, value in wanted.items() if value is not None})
             place, document = f"{place}?{query}" if query else place, None
-        answer: T = self._read(TypeAdapter(operation.answer), operation.method, place, document)
+        timeout_s = max(self._timeout_s, ASKING_S) if operation.threads == "asking" else self._timeout_s
+        answer: T = self._read(TypeAdapter(operation.answer), operation.method, place, document, timeout_s)
         return answer
 
     def watch(self) -> Iterator[docs.Event]:
@@ -92,18 +95,25 @@ class Client:
         address = self.address()
         return self._headers | ({"X-Forwarded-For": address} if address else {})
 
-    def _read(self, answer: TypeAdapter[T], method: str, path: str, body: BaseModel | None = None) -> T:
+    def _read(
+        self,
+        answer: TypeAdapter[T],
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
         """The document that answers a request."""
         try:
-            return answer.validate_json(self._call(method, path, body))
+            return answer.validate_json(self._call(method, path, body, timeout_s or self._timeout_s))
         except ValidationError as error:
             raise self._no_service(error) from None
 
-    def _call(self, method: str, path: str, body: BaseModel | None) -> bytes:
+    def _call(self, method: str, path: str, body: BaseModel | None, timeout_s: float) -> bytes:
         data = None if body is None else json.dumps(body.model_dump(exclude_unset=True)).encode()
         headers = self._sent | ({"Content-Type": "application/json"} if body is not None else {})
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - scheme checked above
-        with self._open(request, self._timeout_s) as response:
+        with self._open(request, timeout_s) as response:
             return response.read()
 
     def _open(self, request: urllib.request.Request, timeout_s: float | None) -> IO[bytes]:

@@ -16,8 +16,9 @@ from intentctl import render
 from intentctl.arguments import OutputFormat
 from intentctl.commands import service
 from intentctl.credentials import ServerAddress
-from intentctl.status import failure
+from intentctl.status import CommandError, failure
 from runtime.engine import EngineState
+from service import api
 from service.documents.errors import ServiceError
 
 PACKAGES = ("prompts", "intent", "validator", "selector", "runtime", "service", "intentctl")
@@ -87,6 +88,7 @@ def _checks(place: ServerAddress) -> Iterator[Check]:
     yield _shared_memory()
     yield _cores()
     yield _service(place)
+    yield from _warnings(place)
 
 
 def _python() -> Check:
@@ -202,3 +204,12 @@ def _service(place: ServerAddress) -> Check:
     models = ", ".join(f"{readiness.model} as {readiness.shape}: {readiness.state}" for readiness in found)
     is_ok = all(readiness.state is EngineState.SERVING for readiness in found)
     return Check("service", "ok" if is_ok else "note", f"{client.url} has {models}")
+
+
+def _warnings(place: ServerAddress) -> Iterator[Check]:
+    """What a service says of itself to whoever has a key."""
+    try:
+        for warning in service(place)(api.keys.me).warnings:
+            yield Check("service", "note", warning)
+    except (ServiceError, CommandError):  # nobody answers, or the key opens nothing: said before
+        return

@@ -15,7 +15,7 @@ from runtime.errors import TopologyError, UnsupportedModelError
 from runtime.footprint import HEADROOM, blocks
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology
 from runtime.notation import parse_topology
-from selector.models import Profile, SelectorError, Workload, shape
+from selector.models import Profile, ProfileError, SelectorError, Workload, shape
 from selector.performance.judge import closed, judged, reading_of
 from selector.performance.load import static_batch
 from selector.performance.perf import ServerModel
@@ -33,7 +33,7 @@ LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 MOST = 1024
 """Devices of a stage."""
 PRECISION = "bf16"
-_PART = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9-]*?)(?:x(?P<count>\d+)|\[(?P<ids>[\d,]+)\])")
+_PART = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9-]*?)(?:x(?P<count>\d+)|\[(?P<ids>[\d,]+)\])?(?=[:@]|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,13 @@ def case(topology: str, model: str, batching: Batching = USUAL_BATCHING, kv_gb: 
         cluster = _cluster(topology, profiles)
         bound = parse_topology(topology, cluster, spec.num_layers, PRECISION)
         bound.check(cluster, spec)
+    except ProfileError as error:
+        how = (
+            "; a CPU is measured by `intentctl plan --deployment FILE` of a file with CPUs"
+            if "'CPU'" in str(error)
+            else ""
+        )
+        raise failure("error", f"{error}{how}") from error
     except (SelectorError, TopologyError, UnsupportedModelError) as error:
         raise failure("error", str(error)) from error
     return Case(bound, spec, cluster, profiles, batching, kv_gb)
@@ -102,10 +109,10 @@ def _cluster(topology: str, profiles: dict[str, Profile]) -> Cluster:
     for part in _parts(topology):
         if part["ids"]:
             named[part["kind"]] |= {int(index) for index in part["ids"].split(",") if index}
-        elif not 1 <= int(part["count"]) <= MOST:
-            raise TopologyError(f"{part[0]!r} names {int(part['count'])} devices; write 1 to {MOST}")
+        elif not 1 <= (count := int(part["count"] or 1)) <= MOST:
+            raise TopologyError(f"{part[0]!r} names {count} devices; write 1 to {MOST}")
         else:
-            counts[part["kind"]] += int(part["count"])
+            counts[part["kind"]] += count
     taken = set().union(*named.values())
     nodes = []
     for kind, profile in profiles.items():

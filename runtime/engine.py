@@ -67,6 +67,8 @@ class GenerationRequest:
     """The ledger's epoch at submission."""
     past: tuple[int, ...] = ()
     """Output that another engine gave before it was lost: this one goes on behind it, at index ``len(past)``."""
+    is_urgent: bool = False
+    """It goes before others that wait, where the engine can do that."""
 
 
 class Finish(StrEnum):

@@ -398,8 +398,10 @@ class Topology:
                 raise TopologyError(f"{where}: its layers should start at {expected} and not be empty")
             expected = stage.layers.end
             if model.num_kv_heads % stage.tp_size or model.num_heads % stage.tp_size:
+                degrees = ", ".join(map(str, model.tp_degrees))
                 raise TopologyError(
-                    f"{where}: TP {stage.tp_size} does not divide the {model.num_kv_heads} KV heads of {model.name}"
+                    f"{where}: TP {stage.tp_size} does not divide the {model.num_kv_heads} KV heads of {model.name}; "
+                    f"{degrees} {'do' if len(model.tp_degrees) > 1 else 'does'}"
                 )
             if model.intermediate_size % stage.tp_size:
                 raise TopologyError(

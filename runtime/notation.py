@@ -1,6 +1,6 @@
 """The text form of a topology, read everywhere (``Topology.__str__`` prints it). Pure.
 
-Stages joined by ``>``; a stage is ``KINDxTP`` (bound in inventory order, on one node) or ``KIND[ids]``, then
+Stages joined by ``>``; a stage is ``KIND`` or ``KINDxTP`` (bound in inventory order, on one node) or ``KIND[ids]``, then
 ``:start-end`` (half-open), then ``@precision``, with layer overrides after commas.
 """
 
@@ -11,7 +11,7 @@ from runtime.models import Cluster, LayerRange, Precision, Stage, Topology, unif
 
 _SHORT = re.compile(r"^(?=.*\d)(?:tp(?P<tp>\d+))?[x×]?(?:pp(?P<pp>\d+))?$|^1[x×]1$", re.IGNORECASE)
 _STAGE = re.compile(
-    r"^(?P<kind>[A-Za-z][A-Za-z0-9-]*?)(?:x(?P<tp>\d+)|\[(?P<ids>\d+(?:,\d+)*)\])"
+    r"^(?P<kind>[A-Za-z][A-Za-z0-9-]*?)(?:x(?P<tp>\d+)|\[(?P<ids>\d+(?:,\d+)*)\]|(?=[:@]))"
     r"(?::(?P<start>\d+)-(?P<end>\d+))?(?:@(?P<precision>[a-z0-9]+)(?P<overrides>(?:,\d+-\d+=[a-z0-9]+)*))?$"
 )
 
@@ -59,7 +59,9 @@ def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[in
         raise TopologyError(f"stage {part!r} does not say its precision; write @bf16 or another behind it")
     kind = match["kind"]
     devices = (
-        tuple(map(int, match["ids"].split(","))) if match["ids"] else cluster.free_devices(kind, int(match["tp"]), used)
+        tuple(map(int, match["ids"].split(",")))
+        if match["ids"]
+        else cluster.free_devices(kind, int(match["tp"] or 1), used)
     )
     layers = LayerRange(int(match["start"] or 0), int(match["end"] or num_layers or 0))
     overrides = []

@@ -161,7 +161,9 @@ class Router:
         epoch = self._ledger.open(stream.request_id)
         if self.lost is not None:
             raise self.lost
-        stream.request = GenerationRequest(stream.request_id, token_ids, self._sampling(params), epoch)
+        stream.request = GenerationRequest(
+            stream.request_id, token_ids, self._sampling(params), epoch, is_urgent=params.is_urgent
+        )
         if self._recovery.holds_back(stream):
             return
         try:

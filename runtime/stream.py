@@ -44,6 +44,8 @@ class GenerationParams:
     """Whose it is, for whoever observes; empty: nobody's in particular."""
     arrived_s: float | None = None
     """When its client's request began to come, as ``time.monotonic``; None: when it is asked for here."""
+    is_urgent: bool = False
+    """It goes before others that wait."""
 
 
 @dataclass(frozen=True, slots=True)

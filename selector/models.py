@@ -149,6 +149,8 @@ class Profile:
     source: "Source"
     extrapolated: tuple[str, ...] = ()
     """Weight formats without an anchor of their own."""
+    made: str = ""
+    """When and how it was measured, in words; empty: its source says it."""
 
     @property
     def precisions(self) -> tuple[str, ...]:
@@ -166,7 +168,7 @@ class Profile:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(map(str, mapping.keys() - known)):
             raise ProfileError(f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        if missing := sorted(known - mapping.keys() - {"extrapolated"}):
+        if missing := sorted(known - mapping.keys() - {"extrapolated", "made"}):
             raise ProfileError(f"{where}: {', '.join(missing)} missing")
         if mapping["source"] not in get_args(Source):
             raise ProfileError(f"{where}: source is {mapping['source']!r}; use one of {', '.join(get_args(Source))}")
@@ -181,7 +183,7 @@ class Profile:
 
 def _read(where: str, key: str, value: Any) -> Any:
     """One value of a profile in the type its field has."""
-    if key in {"kind", "source"}:
+    if key in {"kind", "source", "made"}:
         return str(value)
     if key == "extrapolated":
         return tuple(map(str, _list(where, value)))

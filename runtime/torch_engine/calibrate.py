@@ -6,14 +6,17 @@ Rates and fixed costs, measured in some seconds.
 measuring process is like a worker: one thread.
 """
 
+import heapq
 import json
+import math
 import os
 import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -31,10 +34,33 @@ from runtime.torch_engine.worker.weights import Weights
 
 _BLOCK_TOKENS = 32
 _LARGE_VALUES = 1 << 18  # 1 MiB of float32: bandwidth, not latency
+_LONGEST_S = 1.0
+"""Of one figure in one round: a step of a large model is not repeated as often as that of a small one."""
+ROUNDS = 5
+"""At most: other work on the machine only slows things down, so that the quickest of several rounds is nearest."""
+SETTLED = 0.1
+"""Relative: two rounds that differ by less are enough."""
+_TELLING = ("gemm_s", "memory_s", "all_s")
+"""What rounds are compared by: the rest is small beside it, or made of it."""
 
 
-def measure(checkpoint: Path) -> dict[str, float]:
-    """Seconds and rates of one rank, and between two ranks; the keys name their units.
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured, and how far it can be trusted."""
+
+    figures: Mapping[str, float]
+    """Seconds and rates of one rank, and between two ranks; the keys name their units."""
+    rounds: int
+    apart: float
+    """By which the two quickest rounds differ, relative."""
+    load: float
+    """Processes that wanted a core before it began, on average of a minute."""
+    at_s: float
+    """Unix seconds."""
+
+
+def measure(checkpoint: Path) -> Calibration:
+    """Rates and fixed costs, in some seconds.
 
     Raises:
         CheckpointError: the folder cannot be served.
@@ -43,33 +69,35 @@ def measure(checkpoint: Path) -> dict[str, float]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CheckpointError(f"calibration failed: {done.stderr.strip().splitlines()[-1]}")
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
+    return Calibration(**json.loads(done.stdout))
 
 
 def _median_s(action: Callable[[], object], times: int) -> float:
-    """Median duration, after one run to warm up."""
+    """Median duration, after one run to warm up; of fewer than ``times`` where they take long."""
     action()
-    spans = []
-    for _ in range(times):
+    spans = list[float]()
+    while len(spans) < times and not (len(spans) >= 3 and sum(spans) > _LONGEST_S):
         began = time.perf_counter()
         action()
         spans.append(time.perf_counter() - began)
     return statistics.median(spans)
 
 
-def _gemm_flops_s() -> float:
-    a = torch.randn(768, 768)
-    b = torch.randn(768, 768)
-    return 2 * 768**3 / _median_s(lambda: a @ b, 9)
+_GEMM = 768
+_VALUES = 1 << 25  # 128 MiB: no cache holds it
 
 
-def _memory_bytes_s() -> float:
-    values = torch.ones(1 << 25)  # 128 MiB: no cache holds it
-    return values.numel() * 4 / _median_s(values.sum, 5)
+def _gemm_s() -> float:
+    a = torch.randn(_GEMM, _GEMM)
+    b = torch.randn(_GEMM, _GEMM)
+    return _median_s(lambda: a @ b, 9)
 
 
-def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context: int = 6) -> float:
+def _memory_s() -> float:
+    return _median_s(torch.ones(_VALUES).sum, 5)
+
+
+def _step_s(checkpoint: Checkpoint, weights: Weights, num_layers: int, sequences: int = 1, context: int = 6) -> float:
     """One-token step of the first layers, with head, of sequences that attend to ``context`` tokens each."""
     model = checkpoint.spec
     blocks = -(-context // _BLOCK_TOKENS)
@@ -78,7 +106,7 @@ def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context
     )
     store = KvStore(shape)
     spec = ShardSpec(LayerRange(0, num_layers), 0, 1, True, True)
-    shard = Shard(Weights(checkpoint, torch.float32), spec, spec.layers)
+    shard = Shard(weights, spec, spec.layers)
     tokens = torch.zeros(sequences, dtype=torch.int64)
     tables = [tuple(range(first, first + blocks)) for first in range(0, sequences * blocks, blocks)]
 
@@ -89,20 +117,8 @@ def _step_s(checkpoint: Checkpoint, num_layers: int, sequences: int = 1, context
     return _median_s(step, 40)
 
 
-def _kv_bytes_s(checkpoint: Checkpoint, alone_s: float) -> float:
-    """KV bytes per second of a busy decode step.
-
-    What it reads over what it takes longer than a step alone.
-    """
-    model = checkpoint.spec
-    sequences = 8
-    context = min(512, model.max_position_embeddings)
-    read = 2 * 4 * model.num_layers * model.num_kv_heads * model.head_dim * sequences * context
-    return read / max(_step_s(checkpoint, model.num_layers, sequences, context) - alone_s, 1e-9)
-
-
 def _between_ranks() -> tuple[float, float, float]:
-    """Seconds of a small and a large all-reduce, and of one hop, between two processes."""
+    """Seconds of a small and a large all-reduce, and of a hop with a small one, between two processes."""
     memory, hops = (GroupMemory(GroupShape(tp_sizes, _LARGE_VALUES)) for tp_sizes in ((2,), (1, 1)))
     if (child := os.fork()) == 0:
         try:
@@ -127,7 +143,7 @@ def _rank(reducing: Group, hopping: Hop, *, is_sender: bool) -> tuple[float, flo
             hopping.receive((1, 128), torch.float32)
         reducing.all_reduce(small)  # the other side has it
 
-    return latency_s, large_s, max(0.0, _median_s(hop, 200) - latency_s)
+    return latency_s, large_s, _median_s(hop, 200)
 
 
 def _round_trip_s() -> float:
@@ -156,33 +172,78 @@ def _round_trip_s() -> float:
     return duration_s
 
 
-def _figures(folder: Path) -> dict[str, float]:
-    checkpoint = Checkpoint(folder)
+def _busy(checkpoint: Checkpoint) -> tuple[int, int]:
+    """Sequences of a busy decode step, and the tokens that each attends to."""
+    return 8, min(512, checkpoint.spec.max_position_embeddings)
+
+
+def _round(checkpoint: Checkpoint, weights: Weights) -> dict[str, float]:
+    """Every duration once, in seconds."""
     layers = checkpoint.spec.num_layers
-    one_s = _step_s(checkpoint, 1)
-    all_s = _step_s(checkpoint, layers)
-    layer_s = (all_s - one_s) / max(1, layers - 1)
     latency_s, large_s, hop_s = _between_ranks()
-    memory_bytes_s = _memory_bytes_s()
-    weights_s = checkpoint.spec.layer_parameters * 4 / memory_bytes_s
     return {
-        "gemm_flops_s": _gemm_flops_s(),
-        "memory_bytes_s": memory_bytes_s,
-        "kv_bytes_s": _kv_bytes_s(checkpoint, all_s),
-        "layer_overhead_s": max(0.0, layer_s - weights_s),
-        "allreduce_latency_s": latency_s,
-        "allreduce_bytes_s": _LARGE_VALUES * 4 / max(large_s - latency_s, 1e-9),
-        "p2p_latency_s": hop_s,
-        "step_overhead_s": max(0.0, one_s - layer_s) + _round_trip_s(),
+        "gemm_s": _gemm_s(),
+        "memory_s": _memory_s(),
+        "one_s": _step_s(checkpoint, weights, 1),
+        "all_s": _step_s(checkpoint, weights, layers),
+        "busy_s": _step_s(checkpoint, weights, layers, *_busy(checkpoint)),
+        "latency_s": latency_s,
+        "large_s": large_s,
+        "hop_s": hop_s,
+        "round_trip_s": _round_trip_s(),
     }
 
 
+def settled(measured: Callable[[], Mapping[str, float]]) -> tuple[dict[str, float], int, float]:
+    """The shortest of each duration, in how many rounds, and by how much the two quickest differ.
+
+    Rounds are repeated until two of them differ by little, or there are too many.
+    """
+    rounds = [measured()]
+    apart = math.inf
+    while apart > SETTLED and len(rounds) < ROUNDS:
+        rounds.append(measured())
+        quickest = (heapq.nsmallest(2, (found[name] for found in rounds)) for name in _TELLING)
+        apart = max(second / first - 1 for first, second in quickest)
+    return {name: min(found[name] for found in rounds) for name in rounds[0]}, len(rounds), apart
+
+
+def _figures(checkpoint: Checkpoint, took_s: Mapping[str, float]) -> dict[str, float]:
+    """Rates and fixed costs that follow from the durations."""
+    model = checkpoint.spec
+    layer_s = (took_s["all_s"] - took_s["one_s"]) / max(1, model.num_layers - 1)
+    memory_bytes_s = _VALUES * 4 / took_s["memory_s"]
+    sequences, context = _busy(checkpoint)
+    kv_bytes = 2 * 4 * model.num_layers * model.num_kv_heads * model.head_dim * sequences * context
+    return {
+        "gemm_flops_s": 2 * _GEMM**3 / took_s["gemm_s"],
+        "memory_bytes_s": memory_bytes_s,
+        "kv_bytes_s": kv_bytes / max(took_s["busy_s"] - took_s["all_s"], 1e-9),
+        "layer_overhead_s": max(0.0, layer_s - model.layer_parameters * 4 / memory_bytes_s),
+        "allreduce_latency_s": took_s["latency_s"],
+        "allreduce_bytes_s": _LARGE_VALUES * 4 / max(took_s["large_s"] - took_s["latency_s"], 1e-9),
+        "p2p_latency_s": max(0.0, took_s["hop_s"] - took_s["latency_s"]),
+        "step_overhead_s": max(0.0, took_s["one_s"] - layer_s) + took_s["round_trip_s"],
+    }
+
+
+def _calibrated(folder: Path) -> Calibration:
+    load, _, _ = os.getloadavg()
+    checkpoint = Checkpoint(folder)
+    weights = Weights(checkpoint, torch.float32)
+    spec = ShardSpec(LayerRange(0, checkpoint.spec.num_layers), 0, 1, True, True)
+    shard = Shard(weights, spec, spec.layers)  # holds what the steps share
+    took_s, rounds, apart = settled(lambda: _round(checkpoint, weights))
+    assert shard.is_complete, "as it was made"
+    return Calibration(_figures(checkpoint, took_s), rounds, apart, load, time.time())
+
+
 def main() -> None:
-    """Print the figures of the checkpoint folder given as the only argument."""
+    """Print the calibration with the checkpoint folder given as the only argument."""
     torch.set_num_threads(1)
     try:
         with torch.inference_mode():
-            print(json.dumps(_figures(Path(sys.argv[1]))))  # noqa: T201 - the parent reads it
+            print(json.dumps(asdict(_calibrated(Path(sys.argv[1])))))  # noqa: T201 - the parent reads it
     except RuntimeFault as error:
         sys.exit(str(error))
 

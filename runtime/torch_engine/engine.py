@@ -26,8 +26,7 @@ from runtime.process.driver import DriverProcess, Revived, Successor
 from runtime.process.launcher import Launcher, Launchers, OneHost, Program
 from runtime.process.supervised import contained
 from runtime.torch_engine import messages
-from runtime.torch_engine.models import EngineSettings, Resized, capabilities
-from runtime.torch_engine.worker.backends import precision_of
+from runtime.torch_engine.models import EngineSettings, Resized, capabilities, precision_of
 
 if TYPE_CHECKING:
     from runtime.torch_engine.crossing import CrossingShadow

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runtime.capabilities import BUILT_IN_START, IMPORTS, Batching, Capabilities, together
+from runtime.errors import TopologyError
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Topology, uniform
 
@@ -96,6 +97,33 @@ class Resized:
     """By how much the workers' memory shrank."""
     slices_s: tuple[float, ...]
     """How long each slice took, seconds; on a GPU it kept the worker from its steps."""
+
+
+def is_on_gpus(topology: Topology) -> bool:
+    """Whether it runs on GPUs: on every kind but ``CPU``.
+
+    Raises:
+        TopologyError: on both; one's ranks cannot read the other's KV.
+    """
+    kinds = {stage.kind.upper() for stage in topology.stages}
+    if len(kinds) > 1 and "CPU" in kinds:
+        raise TopologyError(f"{topology}: the torch engine runs on CPUs or on GPUs, not on both at once")
+    return "CPU" not in kinds
+
+
+def precision_of(topology: Topology) -> str:
+    """The one numeric format of a topology.
+
+    Raises:
+        TopologyError: it has several, or one that its devices do not compute in here.
+    """
+    formats = {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
+    known = ("fp32", "bf16", "fp16") if is_on_gpus(topology) else ("fp32",)
+    if len(formats) > 1 or not formats <= {*known}:
+        raise TopologyError(
+            f"the torch engine computes in {' or '.join(known)} here, not as {topology}; write `precision: {known[0]}`"
+        )
+    return formats.pop()
 
 
 def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:

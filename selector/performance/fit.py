@@ -37,7 +37,9 @@ _NUDGE = 1e-4
 _SETTLED = 1e-9
 _DIGITS = 4
 _OVERHEADS = ("layer_overhead_s", "step_overhead_s")
-_FIXED = frozenset({"kind", "memory_bytes", "memory_bytes_s", "flops_s", "error_band", "source", "extrapolated"})
+_FIXED = frozenset(
+    {"kind", "memory_bytes", "memory_bytes_s", "flops_s", "error_band", "source", "extrapolated", "made"}
+)
 """What is declared of a kind and not fitted: peaks of the data sheet, and words about the profile."""
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]

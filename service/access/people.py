@@ -4,9 +4,9 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SYSTEM = frozenset(
-    {None, "the controller", "policy", "the service", "the door", "the translator", "recovery", "anybody"}
-)
+from service.documents.access import TRANSLATOR
+
+SYSTEM = frozenset({None, "the controller", "policy", "the service", "the door", TRANSLATOR, "recovery", "anybody"})
 """Names in the audit behind which there is no person."""
 RESERVED = SYSTEM | {"this machine", "first start", "nobody"}
 """Names that no key and no person may be given."""

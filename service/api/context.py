@@ -14,7 +14,7 @@ from service import documents as docs
 from service.deployment import engines
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel
-from service.deployment.profiles import load_profiles
+from service.deployment.profiles import fitted, load_profiles
 from service.deployment.settings import llm_settings, read_settings
 from service.documents.access import Caller
 from service.documents.errors import RefusedError
@@ -132,7 +132,8 @@ class Context:
 
     def placed(self, model: ServedModel) -> targets.ModelContext:
         """A model where it is served."""
-        return targets.ModelContext(self.deployment, model, self.situation(model), self.profiles(model))
+        profiles = self.profiles(model)
+        return targets.ModelContext(self.deployment, fitted(model, profiles), self.situation(model), profiles)
 
     def situation(self, model: ServedModel) -> lifecycle.Situation:
         """What runs of a model: the deployment's ``start`` topology."""

@@ -20,8 +20,10 @@ def me(here: "Context") -> docs.MeDocument:
     """Whose key this is and what it may do; the service's clock, time zone and version."""
     from importlib.metadata import version
 
+    from service.deployment.profiles import crowded
     from service.serving.hosts import endings
 
+    all_devices = {gpu.index for gpu in here.deployment.cluster.gpus}
     caller = here.service.caller
     return docs.MeDocument(
         name=caller.name,
@@ -31,7 +33,9 @@ def me(here: "Context") -> docs.MeDocument:
         timezone=here.deployment.timezone,
         now_s=time.time(),
         version=version("intentctl"),
-        warnings=endings(here.service.parts.metrics.certificate_ends),
+        warnings=tuple(
+            filter(None, (*endings(here.service.parts.metrics.certificate_ends), crowded(here.deployment, all_devices)))
+        ),
     )
 
 

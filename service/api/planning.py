@@ -12,6 +12,7 @@ from runtime.models import Topology
 from selector.models import Plan
 from service import documents as docs
 from service.deployment.models import ServedModel
+from service.deployment.profiles import crowded
 from service.documents.errors import RefusedError
 from service.documents.plans import sealed
 from service.planning import lifecycle, targets
@@ -128,7 +129,12 @@ class _Wish:
 def _held_against_promises(
     here: "Context", made: Plan, place: targets.ModelContext, when: docs.When
 ) -> "tuple[Plan, list[ActiveGoal]]":
-    """A plan with what it breaks of what is promised for its time, and that."""
+    """A plan with what it breaks of what is promised for its time, and that.
+
+    It says where nothing can be predicted.
+    """
+    if why := crowded(here.deployment, made.target.devices):
+        made = replace(made, reasons=(*made.reasons, why))
     if not (active := here.promised()):
         return made, []
     from service.promises import limits  # here, for words alone need not wait for numpy

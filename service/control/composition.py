@@ -1,9 +1,10 @@
 """The parts of a running service, put together once and handed to the HTTP modules."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from intent.models import LlmSettings
@@ -18,8 +19,9 @@ from service.control.wiring import PromiseService, keep_promises
 from service.deployment import engines
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel
-from service.deployment.profiles import load_profiles
+from service.deployment.profiles import crowded, fitted, forget_outdated, load_profiles
 from service.deployment.settings import Settings, llm_settings
+from service.documents.access import TRANSLATOR
 from service.promises.active import Active
 from service.promises.planner import Planner
 from service.promises.watch import Watch
@@ -35,6 +37,9 @@ from service.store.store import Store
 
 AT_ONCE = 64
 """Texts that are read beside each other: most of the time they wait for the LLM."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,15 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         close_unfinished(store, events)
         access = open_access(store, deployment, settings.folder)
         stack.callback(access.end)
-        own_key = access.keys.lend("the translator")
+        own_key = access.keys.lend(TRANSLATOR)
         llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
+        if why := crowded(deployment, {gpu.index for gpu in deployment.cluster.gpus}):
+            log.warning("%s", why)
+        for model in deployment.models:
+            forget_outdated(model, settings.folder)
         profiles = {model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models}
+        models = tuple(fitted(model, profiles[model.name]) for model in deployment.models)
+        deployment = replace(deployment, models=models)
         kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
         stack.callback(kept.devices.close)
         engines.load(deployment.models)

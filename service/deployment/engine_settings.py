@@ -20,6 +20,7 @@ from runtime.models import Cluster, ModelSpec, Topology
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.launch import LIMITED
 from runtime.vllm_engine.models import VllmSettings
+from selector.models import Profile
 from service.deployment.located_yaml import Key, LocatedYaml, Section, dotted
 from service.documents.errors import DeploymentError
 
@@ -59,6 +60,8 @@ class EngineChoice:
     torch: EngineSettings
     vllm: VllmSettings
     switch: SwitchSettings
+    unsaid: frozenset[str] = frozenset()
+    """Of ``step_tokens`` and ``cut_timeout``, what the file leaves out."""
 
     @property
     def name(self) -> EngineName:
@@ -90,7 +93,45 @@ def read_engine(source: LocatedYaml, path: tuple[Key, ...] = ()) -> EngineChoice
         torch = _torch(source, _place(source, path, "torch"), (switch_at, switch))
     else:
         vllm = _vllm(source, _place(source, path, "vllm"))
-    return EngineChoice(named, torch, vllm, switch)
+    places = {
+        "step_tokens": (("limits", "max_step_tokens"), (*_place(source, path, "torch"), "closing_step_tokens")),
+        "cut_timeout": ((*switch_at, "cut_timeout_s"),),
+    }
+    unsaid = frozenset(name for name, keys in places.items() if all(source.get(key) is None for key in keys))
+    return EngineChoice(named, torch, vllm, switch, unsaid)
+
+
+LONGEST_CHUNK_S = 0.3
+"""Of a prompt's part in a step, for which the other streams wait."""
+LEAST_CHUNK_TOKENS = 32
+STEPS_TO_CUT = 10
+"""A cut that takes more steps than these is not ready."""
+
+
+def fitted(choice: EngineChoice, model: ModelSpec, cpu: Profile) -> EngineChoice:
+    """What the file leaves out, by how long a step of a model takes on one measured CPU.
+
+    A prompt's part of a step is small enough for the streams beside it, and a cut is waited for as long as some steps take.
+    """
+    flops = 2 * model.num_layers * model.layer_parameters
+    token_s = flops / cpu.flops_s["fp32"]
+    decode_s = model.num_layers * (model.layer_parameters * 4 / cpu.memory_bytes_s + cpu.layer_overhead_s)
+    torch = choice.torch
+    tokens = torch.max_batch_tokens
+    least = max(LEAST_CHUNK_TOKENS, torch.max_running if torch.max_running != EngineSettings().max_running else 0)
+    while "step_tokens" in choice.unsaid and tokens // 2 >= least and tokens * token_s > LONGEST_CHUNK_S:
+        tokens //= 2
+    torch = replace(
+        torch,
+        max_batch_tokens=tokens,
+        closing_batch_tokens=min(torch.closing_batch_tokens, tokens),
+        max_running=min(torch.max_running, tokens),
+    )
+    switch = choice.switch
+    if "cut_timeout" in choice.unsaid:
+        cut_s = max(switch.cut_timeout_s, STEPS_TO_CUT * (tokens * token_s + decode_s))
+        switch = replace(switch, cut_timeout_s=cut_s)
+    return replace(choice, torch=torch, switch=switch)
 
 
 def refuse_unused(source: LocatedYaml, engines: Sequence[EngineChoice]) -> None:

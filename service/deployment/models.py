@@ -12,9 +12,11 @@ from intent.models import NAMED_WINDOWS, Goal
 from runtime.capabilities import Capabilities, Limits
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import Cluster, ModelSpec, Topology, uniform
 from runtime.notation import parse_topology
+from runtime.torch_engine.models import precision_of
 from selector.models import MOST_P95, PUBLIC_CHAT, SearchInput, Spread, Workload, WorkloadError
+from selector.profiles import KIND as CPU
 from service.deployment.engine_settings import EngineChoice, read_engine, refuse_start, refuse_unused
 from service.deployment.located_yaml import Key, LocatedYaml, Section
 from service.documents.errors import RefusedError
@@ -228,7 +230,7 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
     try:
         config = _config(file / "config.json" if key == "path" else file)
         spec = ModelSpec.from_config(config, data["name"])
-        precision = str(data.get("precision", spec.quantised or "bf16"))
+        precision = str(data.get("precision", spec.quantised or _usual_precision(engine, cluster)))
         start = None
         if (topology := data.get("start")) is not None:
             start = parse_topology(topology, cluster, spec.num_layers, precision)
@@ -239,6 +241,12 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         raise source.error((*path, key), str(error)) from error
     if start is not None:
         refuse_start(source, path, engine, start, model=spec, cluster=cluster)
+    if key == "path" and engine.name == "torch" and not spec.quantised:
+        alone = uniform(cluster, cluster.kinds[0], 1, 1, spec.num_layers, precision)
+        try:
+            precision_of(start or alone)
+        except TopologyError as error:
+            raise source.error((*path, "start" if start else "precision"), str(error)) from error
     return ServedModel(
         where=source.where((*path, key)),
         spec=spec,
@@ -251,6 +259,11 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         engine=engine,
         workload=_workloads(source, (*path, "workload"), spec),
     )
+
+
+def _usual_precision(engine: EngineChoice, cluster: Cluster) -> str:
+    """What a model computes in where the file says nothing: the built-in engine knows fp32 alone on CPUs."""
+    return "fp32" if engine.name == "torch" and {*cluster.kinds} == {CPU} else "bf16"
 
 
 def refuse_impossible(topology: Topology, spec: ModelSpec, cluster: Cluster, block_tokens: int) -> None:

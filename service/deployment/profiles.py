@@ -1,23 +1,30 @@
 """Which profile each device kind has.
 
-The CPU's is measured once per machine and checkpoint, then kept.
+The CPU's is measured once per machine and checkpoint, then kept, until the machine is found to be quicker than it was.
 """
 
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 import platform
+import time
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
 from selector.models import CpuSamples, Profile, ProfileError
 from selector.profiles import KIND as CPU
 from selector.profiles import fit_cpu, load
+from service.deployment.engine_settings import fitted as fitted_engine
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel
 from service.documents.errors import DeploymentError, RefusedError
 from validator.models import Speed
+
+log = logging.getLogger(__name__)
 
 
 def load_profiles(deployment: Deployment, model: ServedModel, folder: Path) -> dict[str, Profile]:
@@ -53,16 +60,88 @@ def _measurable(model: ServedModel) -> Path:
 
 def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
     """This machine's profile for a checkpoint, measured if it was not before."""
-    file = folder / "profiles" / f"cpu-{_fingerprint(checkpoint)}.json"
+    file = _kept(checkpoint, folder)
     try:
-        return Profile.from_mapping(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, ProfileError):
+        return Profile.from_mapping(json.loads(file.read_text(encoding="utf-8"))["profile"])
+    except (OSError, LookupError, ValueError, ProfileError):
         pass  # not measured yet, or by a version that wrote another form: measure
     from runtime.torch_engine.calibrate import measure
 
-    profile = fit_cpu(CpuSamples(**measure(checkpoint)))
-    _write(file, json.dumps(profile.to_mapping(), indent=2))
+    before_s = pace_s()
+    found = measure(checkpoint)
+    when = datetime.fromtimestamp(found.at_s, UTC)
+    made = (
+        f"measured on {when:%Y-%m-%d %H:%M}Z at a load of {found.load:.1f}, "
+        f"in {found.rounds} rounds of which two differ by {found.apart:.0%}"
+    )
+    profile = dataclasses.replace(fit_cpu(CpuSamples(**found.figures)), made=made)
+    log.info("the CPU was %s", made)
+    pace = {"pace_s": min(before_s, pace_s())}
+    _write(file, json.dumps({"profile": profile.to_mapping(), **pace}, indent=2))
     return profile
+
+
+def fitted(model: ServedModel, profiles: Mapping[str, Profile]) -> ServedModel:
+    """With engine settings that suit how long its steps take, where they were measured on a CPU here."""
+    if model.engine.name != "torch" or CPU not in profiles:
+        return model
+    return dataclasses.replace(model, engine=fitted_engine(model.engine, model.spec, profiles[CPU]))
+
+
+def crowded(deployment: Deployment, devices: Collection[int]) -> str:
+    """Why nothing can be predicted of these devices; empty: it can.
+
+    They are more CPU slots of this machine than it has cores.
+    """
+    cores = len(os.sched_getaffinity(0))
+    for node in deployment.cluster.nodes:
+        ranks = sum(gpu.kind == CPU and gpu.index in devices for gpu in node.gpus)
+        if node.name not in deployment.agents and ranks > cores:
+            return f"{ranks} CPU slots of {node.name} share {cores} cores: what is predicted of them together is worth nothing"
+    return ""
+
+
+def forget_outdated(model: ServedModel, folder: Path) -> None:
+    """Have the CPU measured anew where it is quicker than it was then; tell where it is slower."""
+    if CPU not in model.cluster.kinds or model.checkpoint is None:
+        return
+    file = _kept(model.checkpoint, folder)
+    try:
+        then_s = float(json.loads(file.read_text(encoding="utf-8"))["pace_s"])
+    except (OSError, LookupError, ValueError, TypeError):
+        return
+    now_s = pace_s()
+    if now_s < then_s / OUTDATED:
+        log.warning("this CPU is %.1f times as quick as when it was measured; it is measured anew", then_s / now_s)
+        file.unlink(missing_ok=True)
+    elif now_s > then_s * OUTDATED:
+        log.warning(
+            "this CPU is %.1f times slower than when it was measured (load %.1f now): predictions promise too much",
+            now_s / then_s,
+            os.getloadavg()[0],
+        )
+
+
+OUTDATED = 1.5
+"""By how much a CPU is quicker or slower than it was."""
+
+
+def pace_s() -> float:
+    """Seconds of a fixed calculation of one thread over memory that few caches hold; the quickest of some."""
+    import numpy as np  # here, as planning from a file alone may wait for none of it
+
+    values = np.ones(1 << 23, dtype=np.float32)
+
+    def once() -> float:
+        began = time.perf_counter()
+        values.sum()
+        return time.perf_counter() - began
+
+    return min(once() for _ in range(9))
+
+
+def _kept(checkpoint: Path, folder: Path) -> Path:
+    return folder / "profiles" / f"cpu-{_fingerprint(checkpoint)}.json"
 
 
 def speeds(deployment: Deployment) -> dict[str, Speed]:

@@ -96,6 +96,8 @@ class Caller:
 
 CONTROLLER = Caller("the controller", Role.OPERATOR)
 """Who acts where nobody does: it may apply, and approves nothing."""
+TRANSLATOR = "the translator"
+"""The key by which the service asks a model that it serves to translate words."""
 RECOVERY = Caller("recovery", Role.OPERATOR)
 """Who acts where an engine was lost: it asks nobody."""
 
@@ -173,7 +175,7 @@ class MeDocument(Document):
     now_s: float = Field(description="the service's clock, unix seconds")
     version: str = Field(description="of the service")
     warnings: tuple[str, ...] = Field(
-        default=(), description="what has to be done soon, as for a certificate that ends"
+        default=(), description="what has to be done soon, as for a certificate that ends, or is known to be wrong"
     )
 
 

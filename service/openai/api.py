@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from runtime.process.supervised import cancel
 from runtime.router import Router
 from runtime.stream import Delta
 from service.access.refusals import KINDS, error_document
-from service.documents.access import Right
+from service.documents.access import TRANSLATOR, Right
 from service.documents.problems import RETRY_AFTER_S, Code
 from service.http.bodies import BoundedRoute, caller_of, needs
 from service.http.intake import ARRIVED
@@ -154,9 +154,12 @@ def _generations(
         ParameterError: a prompt leaves no room, or more tokens are asked for than are allowed.
     """
     max_tokens = _max_tokens(body, here, max(map(len, prompts)))
-    tenant = caller_of(request).tenant or ""
+    caller = caller_of(request)
     arrived_s = getattr(request.state, ARRIVED, None)
-    params = body.generations(max_tokens, text, tenant, arrived_s)
+    params = [
+        replace(param, tenant=caller.tenant or "", arrived_s=arrived_s, is_urgent=caller.name == TRANSLATOR)
+        for param in body.generations(max_tokens, text)
+    ]
     return [here.router.generate(prompt, param) for prompt in prompts for param in params]
 
 

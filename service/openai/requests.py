@@ -186,9 +186,7 @@ class Generation(Declared):
         yield "logit_bias", [token_id for token_id, _ in self.logit_bias]
         yield "stop_token_ids", self.stop_token_ids
 
-    def generations(
-        self, max_tokens: int, grammar: str, tenant: str = "", arrived_s: float | None = None
-    ) -> list[GenerationParams]:
+    def generations(self, max_tokens: int, grammar: str) -> list[GenerationParams]:
         """What each answer to a prompt is asked for; where there is a seed it differs."""
         sampling = SamplingParams(
             max_tokens=max_tokens,
@@ -206,7 +204,7 @@ class Generation(Declared):
             stop_token_ids=tuple(self.stop_token_ids),
         )
         return [
-            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos, tenant, arrived_s)
+            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos)
             for number in range(self.n)
         ]
 

@@ -159,9 +159,9 @@ def test_a_start_that_does_not_exist_or_lacks_the_format_is_refused(run, there, 
             "no profile of Abacus to start from; name a similar device with --like: a10, ",
         ),
         (
-            "[{kind: CPU, count: 4, memory_gb: 1}, {kind: Abacus, memory_gb: 1}]",
-            "'CPU[0]:0-4@fp32 > Abacus[4]:4-8@fp32'",
-            "spans Abacus, CPU on local; switch to one kind on one machine",
+            "[{kind: Harp, count: 4, memory_gb: 1}, {kind: Abacus, memory_gb: 1}]",
+            "'Harp[0]:0-4@fp32 > Abacus[4]:4-8@fp32'",
+            "spans Abacus, Harp on local; switch to one kind on one machine",
         ),
     ],
 )
@@ -169,7 +169,8 @@ def test_a_kind_without_a_profile_asks_for_a_similar_one_and_several_are_refused
     run, timed, tmp_path, gpus, start, said
 ):
     text = DEPLOYMENT.replace("[{kind: CPU, count: 4, memory_gb: 1}]", gpus).replace("start: pp2", f"start: {start}")
-    text = text.replace("limits: {", "profiles: {Abacus: a100-80gb}\nlimits: {")
+    known = ", ".join(f"{kind}: a100-80gb" for kind in ("Abacus", "Harp") if kind in gpus)
+    text = text.replace("limits: {", f"profiles: {{{known}}}\nlimits: {{")
     with ScriptedService(tmp_path / start[:3], text) as service:
         code, _, err = run("profile", "--server", service.url)
     assert code == 1

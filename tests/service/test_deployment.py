@@ -38,6 +38,26 @@ def test_the_local_examples_start_as_pp2_on_four_slots(tmp_path, name):
     assert deployment.limits.allowed_tp == (1, 2, 4)
 
 
+@rows(
+    ("before", "after", "said"),
+    [
+        ("precision: fp32, ", "", ""),
+        (
+            "precision: fp32",
+            "precision: bf16",
+            r"models\[0\]\.start: the torch engine computes in fp32 here, not as CPU.*; write `precision: fp32`",
+        ),
+    ],
+)
+def test_a_precision_that_the_engine_does_not_compute_in_is_found_when_the_file_is_read(tmp_path, before, after, said):
+    text = DEPLOYMENT.replace(before, after)
+    assert text != DEPLOYMENT
+    if said:
+        assert re.search(said, refused(tmp_path / "wrong", text))
+    else:
+        assert read(tmp_path / "right", text).model().precision == "fp32"
+
+
 def test_paths_are_relative_to_the_file(tmp_path):
     assert read(tmp_path).model().to_serve() == tmp_path / "counting"
 

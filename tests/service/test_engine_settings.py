@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,46 @@ from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.launch import CPU_BYTES, USUAL
 from runtime.vllm_engine.models import VllmSettings
+from selector.profiles import fit_cpu
 from service.deployment import engines
-from service.deployment.engine_settings import BYTES, TORCH, VLLM
+from service.deployment.engine_settings import BYTES, TORCH, VLLM, fitted
 from service.deployment.file import load
 from service.deployment.policy import ClientLimits
 from tests.rows import rows
-from tests.service.scripted import DEPLOYMENT, read, refused
+from tests.service.scripted import DEPLOYMENT, SAMPLES, read, refused
 
 ROOT = Path(__file__).parents[2]
 
 
 def with_limits(limits: str, rest: str = "") -> str:
     return DEPLOYMENT.replace("limits: {", f"limits: {{{limits}, " if limits else "limits: {") + rest
+
+
+@rows(
+    ("flops_s", "said", "steps", "cut_s"),
+    [
+        (5e12, "", (64, 64, 256), 2.0),
+        (5e10, "", (64, 64, 64), 3.2),
+        (5e9, "", (32, 32, 32), 14.1),
+        (5e9, "max_step_tokens: 128", (64, 64, 128), 54.8),
+        (5e9, "max_sequences: 48", (48, 64, 64), 27.7),
+    ],
+)
+def test_what_the_file_leaves_out_follows_from_how_long_a_step_takes(tmp_path, flops_s, said, steps, cut_s):
+    """Of a model of 106 million parameters in its layers; small parts of prompts where they take long."""
+    model = ModelSpec("smol", "LlamaForCausalLM", 30, 576, 1536, 9, 3, 64, 49_152, 8192)
+    cpu = fit_cpu(replace(SAMPLES, gemm_flops_s=flops_s))
+    found = fitted(read(tmp_path, with_limits(said)).model().engine, model, cpu)
+    torch = found.torch
+    assert (torch.max_running, torch.closing_batch_tokens, torch.max_batch_tokens) == steps
+    assert found.switch.cut_timeout_s == pytest.approx(cut_s, rel=0.05)
+    assert fitted(found, model, cpu) == found
+
+
+def test_a_cut_is_waited_for_as_long_as_the_file_says(tmp_path):
+    model = ModelSpec("smol", "LlamaForCausalLM", 30, 576, 1536, 9, 3, 64, 49_152, 8192)
+    said = read(tmp_path, with_limits("", "switch: {cut_timeout_s: 1.5}\n")).model().engine
+    assert fitted(said, model, fit_cpu(replace(SAMPLES, gemm_flops_s=5e9))).switch.cut_timeout_s == 1.5
 
 
 # --- what is read ---

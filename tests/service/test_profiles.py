@@ -1,8 +1,10 @@
 import json
+from dataclasses import asdict
 
 import pytest
 import yaml
 
+from runtime.torch_engine.calibrate import Calibration
 from selector.profiles import load as shipped
 from service.deployment import profiles
 from service.deployment.file import load
@@ -22,10 +24,8 @@ def measured(monkeypatch):
     checkpoints = []
 
     def measure(checkpoint):
-        from dataclasses import asdict
-
         checkpoints.append(checkpoint)
-        return asdict(SAMPLES)
+        return Calibration(asdict(SAMPLES), rounds=2, apart=0.04, load=0.3, at_s=0.0)
 
     monkeypatch.setattr("runtime.torch_engine.calibrate.measure", measure)
     return checkpoints
@@ -81,6 +81,34 @@ def test_the_cpu_is_measured_once_and_anew_for_another_model_or_where_what_was_k
     config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 256}))
     profiles_of(deployment, kept)
     assert len(measured) == 3
+
+
+@rows(("factor", "count"), [(2.0, 2), (1.1, 1), (0.5, 1)])
+def test_the_cpu_is_measured_anew_where_it_is_quicker_than_it_was(
+    tmp_path, measured, monkeypatch, caplog, factor, count
+):
+    deployment, kept = read(tmp_path), tmp_path / str(factor)
+    measured.clear()
+    caplog.clear()
+    monkeypatch.setattr(profiles, "pace_s", lambda: 1.0)
+    assert profiles_of(deployment, kept)["CPU"].made == (
+        "measured on 1970-01-01 00:00Z at a load of 0.3, in 2 rounds of which two differ by 4%"
+    )
+    monkeypatch.setattr(profiles, "pace_s", lambda: 1 / factor)
+    profiles.forget_outdated(deployment.model(), kept)
+    profiles_of(deployment, kept)
+    assert len(measured) == count
+    assert ("predictions promise too much" in caplog.text) is (factor < 1)
+
+
+@rows(
+    ("cores", "devices", "said"),
+    [(2, {0, 1}, ""), (2, {0, 1, 2}, "3 CPU slots of local share 2 cores"), (4, {0, 1, 2, 3}, "")],
+)
+def test_more_slots_than_cores_are_said(tmp_path, monkeypatch, cores, devices, said):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(cores))
+    found = profiles.crowded(read(tmp_path), devices)
+    assert found.startswith(said) if said else not found
 
 
 def test_a_folder_that_cannot_be_written_only_costs_the_next_measurement(tmp_path, measured):

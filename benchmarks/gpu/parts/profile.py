@@ -175,7 +175,7 @@ def shipped(machine: Machine) -> Profile:
         SkippedError: there is none.
     """
     if machine.device == "cpu":
-        return fit_cpu(CpuSamples(**measure(ROOT / "examples" / "counting")))
+        return fit_cpu(CpuSamples(**measure(ROOT / "examples" / "counting").figures))
     try:
         return replace(load(machine.kind), kind=machine.kind)
     except ProfileError as problem:

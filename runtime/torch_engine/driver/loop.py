@@ -44,7 +44,7 @@ from runtime.torch_engine.driver.standby import Standby
 from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
 from runtime.torch_engine.driver.watchdog import Watchdog
 from runtime.torch_engine.driver.workers import Ranks, Workers, load_failed, names_device, worker_config
-from runtime.torch_engine.models import SCRATCH
+from runtime.torch_engine.models import SCRATCH, precision_of
 from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.checkpoint import READERS
 
@@ -127,7 +127,7 @@ class TorchDriver:
             num_blocks=num_blocks,
             block_size=size,
             head_dim=model.head_dim,
-            dtype=backends.DTYPES[backends.precision_of(config.topology)],
+            dtype=backends.DTYPES[precision_of(config.topology)],
             stack=settings.layers_per_slab,
         )
         shape.check(config.topology)

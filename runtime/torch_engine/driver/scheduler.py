@@ -184,13 +184,15 @@ class Scheduler:
             matcher.advance(list(request.past))
         mask = None if matcher is None else matcher.mask()
         tokens = [*request.prompt, *request.past]
-        self._waiting.append(Sequence(request, request.epoch, tokens, matcher=matcher, mask=mask))
+        place = self._num_urgent if request.is_urgent else len(self._waiting)
+        self._waiting.insert(place, Sequence(request, request.epoch, tokens, matcher=matcher, mask=mask))
 
     def next_batch(self, budget: int, micro_batches: int) -> list[Chunk]:
         """The next micro-batch of at most ``budget`` tokens, its sequences marked in flight.
 
         Empty if there is none.
         """
+        self._make_room_for_urgent()
         most = -(-max(len(self._running), 1) // micro_batches)
         chunks: list[Chunk] = []
         ready = sorted(
@@ -278,18 +280,35 @@ class Scheduler:
     def _admissions(self) -> Iterable[Sequence]:
         """Sequences that may start.
 
-        A block per running sequence is left, or the newcomer would soon be preempted.
+        One that is urgent may be beyond the most that run.
         """
-        while self._waiting and not self.is_held and len(self._running) < self.max_running:
+        while self._waiting and not self.is_held:
             sequence = self._waiting[0]
+            if len(self._running) >= self.max_running + sequence.request.is_urgent:
+                return
             prefix = self._cached_prefix(sequence)
-            needed = self._blocks_for(sequence.num_missing) + len(self._running)
-            if self.pool.num_free < needed - sum(block not in self.pool.cached for block in prefix):
+            if self._lacks_room(sequence, prefix):
                 return
             self._waiting.popleft()
             self._running.append(sequence)
             self._start(sequence, prefix)
             yield sequence
+
+    def _lacks_room(self, sequence: Sequence, prefix: list[int]) -> bool:
+        """Whether it cannot start.
+
+        A block per running sequence is left, or the newcomer would soon be preempted.
+        """
+        needed = self._blocks_for(sequence.num_missing) + len(self._running)
+        return self.pool.num_free < needed - sum(block not in self.pool.cached for block in prefix)
+
+    def _make_room_for_urgent(self) -> None:
+        """Take the blocks of the youngest for the first urgent sequence that waits."""
+        if not self._num_urgent or self.is_held:
+            return
+        first = self._waiting[0]
+        while self._lacks_room(first, self._cached_prefix(first)) and self._preempt_younger(None):
+            pass
 
     def _cached_prefix(self, sequence: Sequence) -> list[int]:
         """Blocks that hold its first tokens.
@@ -325,17 +344,26 @@ class Scheduler:
             sequence.table += self.pool.take(lacking)
         return Chunk(sequence, Span(sequence.num_computed, count, tuple(sequence.table)))
 
-    def _preempt_younger(self, sequence: Sequence) -> bool:
-        """Take the blocks of the youngest idle sequence after ``sequence``; it will be computed anew."""
-        for victim in reversed(self._running[self._running.index(sequence) + 1 :]):
-            if victim.table and not victim.in_flight:
+    def _preempt_younger(self, sequence: Sequence | None) -> bool:
+        """Take the blocks of the youngest idle sequence after ``sequence``; it will be computed anew.
+
+        One that waits (None) is before all that are not urgent.
+        """
+        first = 0 if sequence is None else self._running.index(sequence) + 1
+        for victim in reversed(self._running[first:]):
+            if victim.table and not victim.in_flight and not victim.request.is_urgent:
                 self.pool.give_back(victim.table)
                 victim.table = []
                 victim.num_computed = 0
                 self._running.remove(victim)
-                self._waiting.appendleft(victim)
+                self._waiting.insert(self._num_urgent, victim)
                 return True
         return False
+
+    @property
+    def _num_urgent(self) -> int:
+        """Urgent sequences that wait: they are the first."""
+        return sum(sequence.request.is_urgent for sequence in self._waiting)
 
     def _written(self, sequence: Sequence, start: int, stop: int) -> None:
         """Tell the pool which slots new tokens filled, and which blocks are full.

@@ -18,9 +18,8 @@ from runtime.process import messages as wire
 from runtime.process.channel import encode
 from runtime.process.launcher import Incarnation, Launcher, Process, Program
 from runtime.torch_engine import messages
-from runtime.torch_engine.models import EngineSettings, Span
+from runtime.torch_engine.models import EngineSettings, Span, is_on_gpus, precision_of
 from runtime.torch_engine.sampling_tasks import SamplingTask
-from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.distributed import DistributedRanks
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SharedRanks
 from runtime.torch_engine.worker.shard import ShardSpec
@@ -476,12 +475,12 @@ def worker_config(
     config: messages.TorchDriverConfig, shape: KvShape, scratch: int, reader: str
 ) -> messages.WorkerConfig:
     """What workers are started with. Whatever touches a GPU happens in them: CUDA does not outlive a fork."""
-    gpus = backends.is_on_gpus(config.topology)
+    gpus = is_on_gpus(config.topology)
     blocks = shape.num_blocks, shape.block_size
     return messages.WorkerConfig(
         checkpoint=config.checkpoint,
         kv=(shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack),
-        precision=backends.precision_of(config.topology),
+        precision=precision_of(config.topology),
         scratch_block=scratch,
         place="gpu" if gpus else "cpu",
         gains=gpus,

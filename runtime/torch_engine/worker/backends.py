@@ -14,7 +14,7 @@ from runtime.errors import EngineStartError, TopologyError
 from runtime.kv.chunks import ChunkedStore
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import Topology
-from runtime.torch_engine.models import Span
+from runtime.torch_engine.models import Span, is_on_gpus
 from runtime.torch_engine.worker.attention import Attention, StepAttention
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -98,18 +98,6 @@ PLACES: dict[str, OpenPlace] = {"cpu": open_cpu, "gpu": open_gpu}
 """By the names that travel to workers."""
 
 
-def is_on_gpus(topology: Topology) -> bool:
-    """Whether it runs on GPUs: on every kind but ``CPU``.
-
-    Raises:
-        TopologyError: on both; one's ranks cannot read the other's KV.
-    """
-    kinds = {stage.kind.upper() for stage in topology.stages}
-    if len(kinds) > 1 and "CPU" in kinds:
-        raise TopologyError(f"{topology}: the torch engine runs on CPUs or on GPUs, not on both at once")
-    return "CPU" not in kinds
-
-
 def refuse_to_cross(now: Topology, target: Topology) -> None:
     """Refuse to go between CPUs and GPUs.
 
@@ -118,16 +106,3 @@ def refuse_to_cross(now: Topology, target: Topology) -> None:
     """
     if is_on_gpus(target) != is_on_gpus(now):
         raise TopologyError(f"requests cannot move between CPUs and GPUs, so not from {now.shape} to {target}")
-
-
-def precision_of(topology: Topology) -> str:
-    """The one numeric format of a topology.
-
-    Raises:
-        TopologyError: it has several, or one that its devices do not compute in here.
-    """
-    formats = {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
-    known = tuple(DTYPES) if is_on_gpus(topology) else ("fp32",)
-    if len(formats) > 1 or not formats <= {*known}:
-        raise TopologyError(f"the torch engine computes in {' or '.join(known)} here, not as {topology}")
-    return formats.pop()

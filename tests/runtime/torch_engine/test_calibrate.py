@@ -12,15 +12,36 @@ from runtime.errors import CheckpointError
 from runtime.torch_engine import calibrate
 from runtime.torch_engine.calibrate import measure
 from selector.models import CpuSamples
+from tests.rows import rows
 
 
 @pytest.mark.slow
 def test_the_figures_are_what_the_selector_fits(checkpoints):
-    figures = measure(checkpoints["qwen3-tied"])
+    found = measure(checkpoints["qwen3-tied"])
+    figures = found.figures
+    assert (2 <= found.rounds <= calibrate.ROUNDS, found.apart >= 0, found.load >= 0) == (True, True, True)
     assert set(figures) == {field.name for field in dataclasses.fields(CpuSamples)}
     assert all(math.isfinite(value) and value >= 0 for value in figures.values())
     assert figures["gemm_flops_s"] > 1e8
     assert figures["memory_bytes_s"] > 1e8
+
+
+BUSY, QUIET, QUICKEST = ({"gemm_s": took_s, "memory_s": took_s, "all_s": took_s} for took_s in (3.0, 1.05, 1.0))
+
+
+@rows(
+    ("rounds", "took_s", "count"),
+    [
+        ([QUIET, QUICKEST], 1.0, 2),
+        ([BUSY, QUIET, BUSY, QUICKEST], 1.0, 4),
+        ([BUSY, QUIET, BUSY, BUSY, BUSY], 1.05, 5),
+        ([QUICKEST, {**QUICKEST, "all_s": 2.0}, QUIET], 1.0, 3),
+    ],
+)
+def test_rounds_are_repeated_until_two_of_the_quickest_are_alike(rounds, took_s, count):
+    found, repeated, apart = calibrate.settled(iter(rounds).__next__)
+    assert (found["gemm_s"], found["all_s"], repeated) == (took_s, took_s, count)
+    assert (apart <= calibrate.SETTLED) is (count < calibrate.ROUNDS)
 
 
 def test_a_folder_that_cannot_be_served_is_named(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """The scheduler: budgets, chunks, preemption, and no block lost whatever happens."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,6 +93,33 @@ def test_below_a_lowered_limit_those_that_run_go_on_and_no_others_begin():
         assert crowds[0][:4] == [*"abcd"]
         each.check_integrity()
     assert sorted(said[subject]) == sorted(said[plain])
+
+
+def test_what_is_urgent_goes_before_all_that_wait_and_the_youngest_makes_room_for_it():
+    subject = scheduler(blocks=6, max_running=2)
+    for name in ("old", "young", "next"):
+        subject.submit(request(name, prompt=7, tokens=6))
+    step(subject, subject.next_batch(40, 1))
+    subject.submit(replace(request("help", prompt=7, tokens=2), is_urgent=True))
+    ended: list[str] = []
+    crowds: list[list[str]] = []
+    while subject.sequences:
+        ended += [token.request_id for token in step(subject, subject.next_batch(40, 1)) if token.finish]
+        crowds.append([sequence.request.request_id for sequence in subject.running])
+        subject.check_integrity()
+    assert crowds[0] == ["old", "help"]
+    assert ended == ["help", "old", "young", "next"]
+
+
+def test_what_is_urgent_has_a_place_of_its_own_where_no_more_may_run():
+    subject = scheduler(blocks=40, max_running=2)
+    for name in ("a", "b", "c"):
+        subject.submit(request(name, tokens=6))
+    step(subject, subject.next_batch(40, 1))
+    for name in ("first", "second"):
+        subject.submit(replace(request(name), is_urgent=True))
+    step(subject, subject.next_batch(40, 1))
+    assert [sequence.request.request_id for sequence in subject.running] == ["a", "b", "first"]
 
 
 def test_without_room_the_youngest_is_computed_anew():

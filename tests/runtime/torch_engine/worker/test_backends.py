@@ -14,13 +14,11 @@ from runtime.notation import parse_topology
 from runtime.process.content import PinnedCheckpoint
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.messages import TorchDriverConfig
-from runtime.torch_engine.models import EngineSettings
+from runtime.torch_engine.models import EngineSettings, is_on_gpus, precision_of
 from runtime.torch_engine.worker.backends import (
     Backend,
-    is_on_gpus,
     open_cpu,
     open_gpu,
-    precision_of,
     refuse_to_cross,
 )
 from tests.rows import rows
