@@ -34,8 +34,8 @@ $(VLLM_STAMP): $(STAMP) .ci/vllm_requirements.py
 	$(BIN)/python .ci/vllm_requirements.py
 	@touch $@
 
-demo: setup ## say an SLO, watch a live service switch its topology
-	$(BIN)/intentctl demo
+demo: setup ## say an SLO, watch a live service switch its topology; MODEL=smollm2: a real model
+	$(BIN)/intentctl demo $(if $(MODEL),--model $(MODEL))
 
 cluster-demo: setup ## two hosts on this machine (root): streams, switches on the other host, its loss
 	$(BIN)/python -m benchmarks.cluster

@@ -98,16 +98,16 @@ async def _session(client: Client) -> tuple[list[Switched], list[Recording], lis
     model = (await asyncio.to_thread(client, api.state.topology)).model
     http = DefaultAsyncHttpxClient(trust_env=False)
     async with AsyncOpenAI(base_url=f"{client.url}/openai/v1", api_key=client.key, http_client=http) as openai:
-        load = BackgroundLoad(openai, model, demo.PROMPTS, demo.MAX_TOKENS)
-        await load.grow(demo.QUIET_TOKENS)
+        load = BackgroundLoad(openai, model, demo.COUNTING.prompts, demo.COUNTING.max_tokens)
+        await load.grow(demo.COUNTING.quiet_tokens)
         switched = []
         for text in demo.INTENTS:
             switched.append(await asyncio.to_thread(_change, client, text))
             interval = switched[-1].interval
-            await load.grow(demo.QUIET_TOKENS, interval.end_s if interval else 0.0)
+            await load.grow(demo.COUNTING.quiet_tokens, interval.end_s if interval else 0.0)
         live = await load.stop()
         most = max(len(one.tokens) for one in live)
-        return switched, live, await BackgroundLoad(openai, model, demo.PROMPTS, most).finish()
+        return switched, live, await BackgroundLoad(openai, model, demo.COUNTING.prompts, most).finish()
 
 
 def _change(client: Client, text: str) -> Switched:

@@ -20,7 +20,7 @@ from intentctl import render
 from intentctl.arguments import SWITCH_TIMEOUT_S, OutputFormat
 from intentctl.client import Client
 from intentctl.commands import to_its_end
-from intentctl.demo import Switched, conclude, report, watched
+from intentctl.demo import COUNTING, Switched, conclude, report, watched
 from intentctl.lines import visible_lines
 from intentctl.local import EXAMPLE
 from intentctl.render import Document
@@ -100,7 +100,7 @@ def on_left(form: OutputFormat) -> None:
             agent = f"{right.address}:{PORT}"
             checkpoint = EXAMPLE.parent / "counting"
             file.write_text(DEPLOYMENT.format(link=LINK, agent=agent, checkpoint=checkpoint, start=START))
-            switched, live, reference = watched(file, [partial(_move, right, target) for target in TARGETS])
+            switched, live, reference = watched(file, [partial(_move, right, target) for target in TARGETS], COUNTING)
     conclude(form, with_links(report(switched, live, reference), switched))
 
 

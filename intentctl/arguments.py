@@ -41,6 +41,12 @@ class EngineName(StrEnum):
     VLLM = "vllm"
 
 
+class RealModel(StrEnum):
+    """A real model that the package index has."""
+
+    SMOLLM2 = "smollm2"
+
+
 class MisspeltCommandError(ValueError):
     """A single word that is nearly a command's name."""
 

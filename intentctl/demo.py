@@ -24,7 +24,7 @@ from intentctl.local import EXAMPLES
 from intentctl.measure import ClientStream, TimeInterval, difference, percentiles, sham_stops, stop_of
 from intentctl.render import Document, plain
 from intentctl.status import failure
-from intentctl.streams import BackgroundLoad, Recording, inference_at
+from intentctl.streams import BackgroundLoad, ChatLoad, Recording, inference_at
 from runtime.models import MeasuredLink
 from selector.models import Plan
 from service import api
@@ -33,14 +33,40 @@ from service.documents.operations import OperationDocument
 from service.documents.plans import PlanRequest
 
 INTENTS = ("keep P99 TTFT < 2s at peak, as cheap as possible", "run it with tp=2")
-PROMPTS = tuple(
-    f"count by {step} from {start}:" for step, start in zip(range(3, 27, 3), range(11, 99, 11), strict=True)
-)
-MAX_TOKENS = 12_000
-"""More than the slowest switches let pass: streams are left when the last one is measured."""
 STOP_TIMEOUT_S = 30.0
-QUIET_TOKENS = 110
-"""Tokens per stream between switches: medians need 50 gaps on each side, sham cuts 101 in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What is asked while a service switches."""
+
+    prompts: tuple[str, ...]
+    load: type[BackgroundLoad] = BackgroundLoad
+    max_tokens: int = 12_000
+    """More than the slowest switches let pass: streams are left when the last one is measured."""
+    quiet_tokens: int = 110
+    """Per stream between switches: medians need 50 gaps on each side, sham cuts 101 in a row."""
+
+
+COUNTING = Requests(
+    tuple(f"count by {step} from {start}:" for step, start in zip(range(3, 27, 3), range(11, 99, 11), strict=True))
+)
+CHATS = Requests(
+    prompts=(
+        "Tell me a long story about a lighthouse keeper and a whale.",
+        "Explain step by step how bread is made, from the field to the table.",
+        "Write about a day in the life of a river, hour by hour.",
+        "What should a beginner know about the night sky? Take your time.",
+        "Describe a market in a small town on a rainy morning.",
+        "List ten inventions, and say at length how each one changed the world.",
+        "Write a long letter from a sailor to his sister.",
+        "Explain how a bicycle works to a child, part by part.",
+    ),
+    load=ChatLoad,
+    max_tokens=4_000,
+)
+"""For a real model."""
+CHAT_INTENTS = ("run it with tp=1 and pp=2", "run it with tp=3 and pp=1", "run it with tp=1 and pp=1")
 SHAMS = 20
 """Sham cuts per stream and quiet interval."""
 LOGPROB_TOLERANCE = 1e-4
@@ -104,10 +130,30 @@ def run(form: OutputFormat, deployment: Path) -> None:
     Raises:
         CommandError: the service did not start, a switch was given up, or a stream differs.
     """
-    conclude(form, report(*watched(deployment, [partial(_change, text=text) for text in INTENTS])))
+    conclude(form, report(*watched(deployment, [partial(_change, text=text) for text in INTENTS], COUNTING)))
 
 
-def watched(deployment: Path, changes: Sequence[Change]) -> tuple[list[Switched], list[Recording], list[Recording]]:
+def run_real(form: OutputFormat) -> None:
+    """Run the demo with a real model, or with the one that counts where it cannot be had.
+
+    Raises:
+        CommandError: as ``run``, or the model cannot be used.
+    """
+    from intentctl.real.smollm2 import UnreachableError, deployment
+    from service.deployment.settings import read_settings
+
+    try:
+        file = deployment(read_settings().folder / "models")
+    except UnreachableError as error:
+        render.talk(f"the real model cannot be had ({error}); the model that counts is shown instead")
+        return run(form, example(EngineName.TORCH))
+    changes = [partial(_change, text=text) for text in CHAT_INTENTS]
+    return conclude(form, report(*watched(file, changes, CHATS)))
+
+
+def watched(
+    deployment: Path, changes: Sequence[Change], requests: Requests
+) -> tuple[list[Switched], list[Recording], list[Recording]]:
     """Switches of a service of its own, the streams meanwhile, and the same ones without a switch.
 
     Raises:
@@ -115,7 +161,7 @@ def watched(deployment: Path, changes: Sequence[Change]) -> tuple[list[Switched]
     """
     with started_service(deployment) as client:
         render.talk(f"a service runs at {client.url}")
-        return asyncio.run(_session(client, changes))
+        return asyncio.run(_session(client, changes, requests))
 
 
 def conclude(form: OutputFormat, document: Document) -> None:
@@ -163,30 +209,30 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 async def _session(
-    client: Client, changes: Sequence[Change]
+    client: Client, changes: Sequence[Change], requests: Requests
 ) -> tuple[list[Switched], list[Recording], list[Recording]]:
     """Stream, make the changes, then run the same requests once more without a switch."""
     model = (await asyncio.to_thread(client, api.state.topology)).model
     async with inference_at(client.url, client.key) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
-        load = BackgroundLoad(openai, model, PROMPTS, MAX_TOKENS)
-        await load.grow(QUIET_TOKENS)
+        load = requests.load(openai, model, requests.prompts, requests.max_tokens)
+        await load.grow(requests.quiet_tokens)
         switched = []
         for change in changes:
             _show(load)
             switched.append(await asyncio.to_thread(change, client))
             interval = switched[-1].interval
-            await load.grow(QUIET_TOKENS, interval.end_s if interval else 0.0)
+            await load.grow(requests.quiet_tokens, interval.end_s if interval else 0.0)
         _show(load)
         live = await load.stop()
         render.talk("the same requests once more, without a switch")
         most = max(len(recording.tokens) for recording in live)
-        return switched, live, await BackgroundLoad(openai, model, PROMPTS, most).finish()
+        return switched, live, await requests.load(openai, model, requests.prompts, most).finish()
 
 
 def _show(load: BackgroundLoad) -> None:
     for recording in load.recordings:
-        render.talk(f"  {recording.prompt:<18} ... {recording.tail()}")
+        render.talk(f"  {recording.prompt:<18} ... {' '.join(recording.tail().split())}")
 
 
 def _change(client: Client, text: str) -> Switched:

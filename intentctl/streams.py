@@ -3,7 +3,7 @@
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,13 @@ class Recording:
             tuple(self.fingerprints[:most]),
         )
 
+    def note(self, at_s: float, token: str, logprob: float, fingerprint: str | None) -> None:
+        """Add a token that arrived."""
+        self.arrivals_s.append(at_s)
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.fingerprints.append(fingerprint or "")
+
     def tail(self, width: int = 40) -> str:
         """The end of the text, for people."""
         return "".join(self.tokens[-width:]).partition(" ")[2]
@@ -56,6 +63,10 @@ def inference_at(url: str, key: str, retries: int = 2) -> "AsyncOpenAI":
 
     http = DefaultAsyncHttpxClient(trust_env=False)
     return AsyncOpenAI(base_url=f"{url}/openai/v1", api_key=key, max_retries=retries, http_client=http)
+
+
+ENDLESS = {"ignore_eos": True}
+"""Answers go on for as many tokens as are asked for."""
 
 
 class BackgroundLoad:
@@ -100,16 +111,43 @@ class BackgroundLoad:
             temperature=0.0,
             logprobs=0,
             stream=True,
-            extra_body={"ignore_eos": True},
+            extra_body=ENDLESS,
         )
         async for chunk in chunks:
             now_s = time.time()
             choice = chunk.choices[0]
             if choice.logprobs and choice.logprobs.tokens and choice.logprobs.token_logprobs:
-                recording.arrivals_s.append(now_s)
-                recording.tokens.append(choice.logprobs.tokens[0])
-                recording.logprobs.append(choice.logprobs.token_logprobs[0])
-                recording.fingerprints.append(chunk.system_fingerprint or "")
+                token, logprob = choice.logprobs.tokens[0], choice.logprobs.token_logprobs[0]
+                recording.note(now_s, token, logprob, chunk.system_fingerprint)
+            recording.finish = choice.finish_reason or recording.finish
+
+
+class ChatLoad(BackgroundLoad):
+    """Sampled answers to messages, each with a seed, that run at the same time in the running event loop."""
+
+    never: Mapping[str, int] = {"2": -100}
+    """SmolLM2's end token is not sampled, or text would go on behind it."""
+
+    async def _record(self, recording: Recording) -> None:
+        recording.asked_s = time.time()
+        chunks = await self._client.chat.completions.create(
+            model=self._model,
+            messages=[{"role": "user", "content": str(recording.prompt)}],
+            max_tokens=self._max_tokens,
+            temperature=0.8,
+            top_p=0.95,
+            frequency_penalty=0.6,
+            seed=len(str(recording.prompt)),
+            logit_bias={**self.never},
+            logprobs=True,
+            stream=True,
+        )
+        async for chunk in chunks:
+            now_s = time.time()
+            choice = chunk.choices[0]
+            if choice.logprobs and choice.logprobs.content:
+                (found,) = choice.logprobs.content
+                recording.note(now_s, found.token, found.logprob, chunk.system_fingerprint)
             recording.finish = choice.finish_reason or recording.finish
 
 
