@@ -37,7 +37,7 @@ STOP_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
+class DemoRequests:
     """What is asked while a service switches."""
 
     prompts: tuple[str, ...]
@@ -48,10 +48,10 @@ class Requests:
     """Per stream between switches: medians need 50 gaps on each side, sham cuts 101 in a row."""
 
 
-COUNTING = Requests(
+COUNTING = DemoRequests(
     tuple(f"count by {step} from {start}:" for step, start in zip(range(3, 27, 3), range(11, 99, 11), strict=True))
 )
-CHATS = Requests(
+CHATS = DemoRequests(
     prompts=(
         "Tell me a long story about a lighthouse keeper and a whale.",
         "Explain step by step how bread is made, from the field to the table.",
@@ -152,7 +152,7 @@ def run_real(form: OutputFormat) -> None:
 
 
 def watched(
-    deployment: Path, changes: Sequence[Change], requests: Requests
+    deployment: Path, changes: Sequence[Change], wanted: DemoRequests
 ) -> tuple[list[Switched], list[Recording], list[Recording]]:
     """Switches of a service of its own, the streams meanwhile, and the same ones without a switch.
 
@@ -161,7 +161,7 @@ def watched(
     """
     with started_service(deployment) as client:
         render.talk(f"a service runs at {client.url}")
-        return asyncio.run(_session(client, changes, requests))
+        return asyncio.run(_session(client, changes, wanted))
 
 
 def conclude(form: OutputFormat, document: Document) -> None:
@@ -209,25 +209,25 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 async def _session(
-    client: Client, changes: Sequence[Change], requests: Requests
+    client: Client, changes: Sequence[Change], wanted: DemoRequests
 ) -> tuple[list[Switched], list[Recording], list[Recording]]:
     """Stream, make the changes, then run the same requests once more without a switch."""
     model = (await asyncio.to_thread(client, api.state.topology)).model
     async with inference_at(client.url, client.key) as openai:
         gc.freeze()  # the stamps are this process's: no long collection while it listens
-        load = requests.load(openai, model, requests.prompts, requests.max_tokens)
-        await load.grow(requests.quiet_tokens)
+        load = wanted.load(openai, model, wanted.prompts, wanted.max_tokens)
+        await load.grow(wanted.quiet_tokens)
         switched = []
         for change in changes:
             _show(load)
             switched.append(await asyncio.to_thread(change, client))
             interval = switched[-1].interval
-            await load.grow(requests.quiet_tokens, interval.end_s if interval else 0.0)
+            await load.grow(wanted.quiet_tokens, interval.end_s if interval else 0.0)
         _show(load)
         live = await load.stop()
         render.talk("the same requests once more, without a switch")
         most = max(len(recording.tokens) for recording in live)
-        return switched, live, await requests.load(openai, model, requests.prompts, most).finish()
+        return switched, live, await wanted.load(openai, model, wanted.prompts, most).finish()
 
 
 def _show(load: BackgroundLoad) -> None:

@@ -69,6 +69,7 @@ def case(topology: str, model: str, batching: Batching = USUAL_BATCHING, kv_gb: 
         cluster = _cluster(topology, profiles)
         bound = parse_topology(topology, cluster, spec.num_layers, PRECISION)
         bound.check(cluster, spec)
+        _refuse_undivided(bound, spec)
     except ProfileError as error:
         how = (
             "; a CPU is measured by `intentctl plan --deployment FILE` of a file with CPUs"
@@ -79,6 +80,12 @@ def case(topology: str, model: str, batching: Batching = USUAL_BATCHING, kv_gb: 
     except (SelectorError, TopologyError, UnsupportedModelError) as error:
         raise failure("error", str(error)) from error
     return Case(bound, spec, cluster, profiles, batching, kv_gb)
+
+
+def _refuse_undivided(topology: Topology, model: ModelSpec) -> None:
+    for stage in topology.stages:
+        if why := model.undivided(stage.tp_size):
+            raise TopologyError(why)
 
 
 def _model(name: str) -> ModelSpec:

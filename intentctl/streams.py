@@ -117,8 +117,8 @@ class BackgroundLoad:
             now_s = time.time()
             choice = chunk.choices[0]
             if choice.logprobs and choice.logprobs.tokens and choice.logprobs.token_logprobs:
-                token, logprob = choice.logprobs.tokens[0], choice.logprobs.token_logprobs[0]
-                recording.note(now_s, token, logprob, chunk.system_fingerprint)
+                (token,) = choice.logprobs.tokens
+                recording.note(now_s, token, choice.logprobs.token_logprobs[0], chunk.system_fingerprint)
             recording.finish = choice.finish_reason or recording.finish
 
 

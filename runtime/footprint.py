@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runtime.errors import TopologyError
-from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology, rank_part
 
 HEADROOM = 0.1
 """Share of a device's memory left for activations, buffers and the allocator."""
@@ -42,9 +42,9 @@ class Transfer:
 
 
 def heads_of(stage: Stage, rank: int, model: ModelSpec) -> tuple[int, int]:
-    """The KV heads of one TP rank, half-open: heads are dealt in order, equally."""
-    share = model.num_kv_heads // stage.tp_size
-    return rank * share, (rank + 1) * share
+    """The KV heads of one TP rank, half-open."""
+    heads = rank_part(model.num_kv_heads, stage.tp_size, rank)
+    return heads.start, heads.stop
 
 
 def owned(topology: Topology, model: ModelSpec) -> dict[int, frozenset[Piece]]:
@@ -102,10 +102,10 @@ def _weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, float]:
     sizes: dict[int, float] = {}
     for stage in topology.stages:
         widths = sum(BYTES_PER_VALUE[stage.precision_of(layer).weights] for layer in stage.layers)
-        size = model.layer_parameters * widths / stage.tp_size
         ends = _end_bytes(stage, model)
-        size += (stage is first) * ends + (stage is last) * ends / stage.tp_size
-        sizes |= dict.fromkeys(stage.devices, size)
+        size = (stage is first) * ends + (stage is last) * ends / stage.tp_size
+        for rank, device in enumerate(stage.devices):
+            sizes[device] = model.rank_parameters(stage.tp_size, rank) * widths + size
     return sizes
 
 
@@ -135,14 +135,12 @@ def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[
     for stage in topology.stages:
         ends = stage.precision.activations
         width = _end_bytes(stage, model)
-        sizes = {
-            name: model.layer_parameters * per_value / stage.tp_size for name, per_value in BYTES_PER_VALUE.items()
-        }
         for rank, device in enumerate(stage.devices):
             slices = held[device] = {}
+            parameters = model.rank_parameters(stage.tp_size, rank)
             for layer in stage.layers:
                 name = stage.precision_of(layer).weights
-                slices[WeightSlice("layer", layer, rank, stage.tp_size, name)] = sizes[name]
+                slices[WeightSlice("layer", layer, rank, stage.tp_size, name)] = parameters * BYTES_PER_VALUE[name]
             if stage is first:
                 slices[WeightSlice("embedding", 0, 0, 1, ends)] = width
             if stage is last:
@@ -154,9 +152,10 @@ def block_bytes(topology: Topology, model: ModelSpec, block_size: int) -> dict[i
     """Bytes one KV block of ``block_size`` tokens takes on each device."""
     sizes: dict[int, int] = {}
     for stage in topology.stages:
-        values = 2 * block_size * model.head_dim * model.num_kv_heads / stage.tp_size
-        size = sum(values * BYTES_PER_VALUE[stage.precision_of(layer).kv] for layer in stage.layers)
-        sizes.update(dict.fromkeys(stage.devices, round(size)))
+        widths = sum(BYTES_PER_VALUE[stage.precision_of(layer).kv] for layer in stage.layers)
+        for rank, device in enumerate(stage.devices):
+            heads = len(rank_part(model.num_kv_heads, stage.tp_size, rank))
+            sizes[device] = round(2 * block_size * model.head_dim * heads * widths)
     return sizes
 
 
@@ -231,23 +230,22 @@ def _shared_bytes(now: Topology, target: Topology, model: ModelSpec) -> dict[int
     for old, new in itertools.product(now.stages, target.stages):
         is_first = old is now.stages[0] and new is target.stages[0]
         is_last = old is now.stages[-1] and new is target.stages[-1]
-        alike = _alike_bytes(old, new, model)
         ends = _end_bytes(new, model)
         same_ends = old.precision.activations == new.precision.activations
         for rank, device in enumerate(new.devices):
             if device in old.devices:
                 same_rank = old.tp_size == new.tp_size and old.devices.index(device) == rank
-                size = alike * same_rank
+                size = _alike_bytes(old, new, model, rank) * same_rank
                 size += same_ends * (is_first * ends + is_last * same_rank * ends / new.tp_size)
                 shared[device] = shared.get(device, 0.0) + size
     return shared
 
 
-def _alike_bytes(old: Stage, new: Stage, model: ModelSpec) -> float:
+def _alike_bytes(old: Stage, new: Stage, model: ModelSpec, rank: int) -> float:
     """Bytes of weights of the layers that two stages hold in one format, on one rank."""
     layers = _overlap((old.layers.start, old.layers.end), (new.layers.start, new.layers.end)) or (0, 0)
     formats = ((old.precision_of(layer).weights, new.precision_of(layer).weights) for layer in range(*layers))
-    return sum(BYTES_PER_VALUE[a] for a, b in formats if a == b) * model.layer_parameters / new.tp_size
+    return sum(BYTES_PER_VALUE[a] for a, b in formats if a == b) * model.rank_parameters(new.tp_size, rank)
 
 
 def blocks_beside(now: Topology, target: Topology, model: ModelSpec, cluster: Cluster, block_size: int) -> int:

@@ -228,6 +228,20 @@ class ModelSpec:
             n for n in range(1, self.num_kv_heads + 1) if not self.num_kv_heads % n and not self.intermediate_size % n
         )
 
+    def undivided(self, tp: int) -> str:
+        """Why an engine that divides heads and MLP evenly cannot run a TP degree; empty: it can."""
+        parts = {"KV heads": self.num_kv_heads, "MLP width": self.intermediate_size}
+        what = next((f"{size} {name}" for name, size in parts.items() if size % tp), "")
+        degrees = f"{', '.join(map(str, self.tp_degrees))} {'do' if len(self.tp_degrees) > 1 else 'does'}"
+        return what and f"TP {tp} does not divide the {what} of {self.name}; {degrees}"
+
+    def rank_parameters(self, tp: int, rank: int) -> int:
+        """Parameters of one decoder layer on one of ``tp`` ranks; the first ranks have the most."""
+        heads = len(rank_part(self.num_kv_heads, tp, rank))
+        width = len(rank_part(self.intermediate_size, tp, rank))
+        experts = self.num_experts * self.expert_parameters // self.intermediate_size * width
+        return self.attention_parameters // self.num_kv_heads * heads + experts
+
     @property
     def attention_parameters(self) -> int:
         """Parameters of the attention of one layer."""
@@ -258,6 +272,16 @@ class ModelSpec:
         """Parameters in all, the head counted once when it is tied."""
         heads = 1 if self.tie_word_embeddings else 2
         return self.num_layers * self.layer_parameters + heads * self.embedding_parameters
+
+
+def rank_part(total: int, ranks: int, rank: int) -> range:
+    """What one of several ranks gets of KV heads or columns, dealt in order.
+
+    The first ones get one more where some are left.
+    """
+    each, left = divmod(total, ranks)
+    start = rank * each + min(rank, left)
+    return range(start, start + each + (rank < left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +403,7 @@ class Topology:
     def check(self, cluster: Cluster, model: ModelSpec) -> None:
         """Refuse what cannot be.
 
-        Unknown or doubly used devices, a gap in the layers, heads TP does not divide.
+        Unknown or doubly used devices, a gap in the layers, more ranks than KV heads.
 
         Raises:
             TopologyError: naming the stage and the reason.
@@ -397,15 +421,9 @@ class Topology:
             if stage.layers.start != expected or stage.layers.end <= expected:
                 raise TopologyError(f"{where}: its layers should start at {expected} and not be empty")
             expected = stage.layers.end
-            if model.num_kv_heads % stage.tp_size or model.num_heads % stage.tp_size:
-                degrees = ", ".join(map(str, model.tp_degrees))
+            if stage.tp_size > model.num_kv_heads:
                 raise TopologyError(
-                    f"{where}: TP {stage.tp_size} does not divide the {model.num_kv_heads} KV heads of {model.name}; "
-                    f"{degrees} {'do' if len(model.tp_degrees) > 1 else 'does'}"
-                )
-            if model.intermediate_size % stage.tp_size:
-                raise TopologyError(
-                    f"{where}: TP {stage.tp_size} does not divide the MLP width {model.intermediate_size} of {model.name}"
+                    f"{where}: TP {stage.tp_size} is more than the {model.num_kv_heads} KV heads of {model.name}"
                 )
         if expected != model.num_layers:
             raise TopologyError(f"{self}: holds {expected} layers, but {model.name} has {model.num_layers}")

@@ -42,9 +42,8 @@ def _has_figures(tp: int, profile: Profile) -> bool:
 
 
 def _splits_badly(tp: int, problem: SearchInput) -> str:
-    model = problem.model
-    parts = {"KV heads": model.num_kv_heads, "heads": model.num_heads, "MLP width": model.intermediate_size}
-    return next((f"TP {tp} does not divide the {n} {what} of {model.name}" for what, n in parts.items() if n % tp), "")
+    engine = problem.capabilities
+    return "" if engine and tp in engine.tp_degrees else problem.model.undivided(tp)
 
 
 def stage_counts(problem: SearchInput) -> list[int]:

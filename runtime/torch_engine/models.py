@@ -127,12 +127,12 @@ def precision_of(topology: Topology) -> str:
 
 
 def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:
-    """TP degrees that divide the KV heads and the MLP; any number of stages up to the slabs.
+    """As many TP ranks as KV heads, and any number of stages up to the slabs.
 
     The precision that runs. As many KV blocks as the settings say: with another topology there may be fewer, never more.
     """
     return Capabilities(
-        model.tp_degrees,
+        tuple(range(1, model.num_kv_heads + 1)),
         -(-model.num_layers // settings.layers_per_slab),
         () if model.quantised else (precision,),
         tp_per_stage=True,

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology, rank_part
 from selector.models import Profile, ProfileError
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
@@ -87,23 +87,25 @@ class LayerCost:
 
     @classmethod
     def of(cls, precision: Precision, tp: int, model: ModelSpec, profile: Profile) -> Self:
-        """The cost of a layer in a precision, split ``tp`` ways.
+        """The cost of a layer in a precision, split ``tp`` ways: that of the rank with the most KV heads.
 
         Raises:
             ProfileError: a format without figures.
         """
-        flops_s = _compute_rate(precision.activations, profile) * tp
-        weight_s = BYTES_PER_VALUE[precision.weights] / tp / _weight_rate(precision.weights, profile)
+        flops_s = _compute_rate(precision.activations, profile)
+        weight_s = BYTES_PER_VALUE[precision.weights] / _weight_rate(precision.weights, profile)
+        heads = len(rank_part(model.num_kv_heads, tp, 0)) / model.num_kv_heads
+        width = len(rank_part(model.intermediate_size, tp, 0)) / model.intermediate_size
         experts = model.num_experts > 1
         mlp = model.experts_per_token * model.expert_parameters / (profile.expert_share if experts else 1.0)
-        kv_bytes = 2 * model.num_kv_heads * model.head_dim * BYTES_PER_VALUE[precision.kv] / tp
+        kv_bytes = 2 * model.num_kv_heads * model.head_dim * BYTES_PER_VALUE[precision.kv] * heads
         values = float(ELEMENTWISE_VALUES * model.hidden_size)
-        values += MLP_VALUES * model.experts_per_token * model.intermediate_size / tp
+        values += MLP_VALUES * model.experts_per_token * model.intermediate_size * width
         return cls(
-            token_s=2 * (model.attention_parameters + mlp) / flops_s,
-            attended_s=4 * model.num_heads * model.head_dim / flops_s,
-            attention_weights_s=model.attention_parameters * weight_s,
-            experts_weights_s=model.num_experts * model.expert_parameters * weight_s,
+            token_s=2 * (model.attention_parameters * heads + mlp * width) / flops_s,
+            attended_s=4 * model.num_heads * model.head_dim * heads / flops_s,
+            attention_weights_s=model.attention_parameters * heads * weight_s,
+            experts_weights_s=model.num_experts * model.expert_parameters * width * weight_s,
             missed=1 - model.experts_per_token / model.num_experts if experts else 0.0,
             kv_s=kv_bytes / (profile.memory_bytes_s * profile.kv_share),
             elementwise_s=values * _wide(precision.activations) / (profile.memory_bytes_s * profile.elementwise_share),

@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import HEADROOM, kv_bytes_per_token
-from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology, rank_part
 from selector.models import Profile, SearchInput, Workload
 from selector.performance.load import IDLE_RPS, SERVING_SHARE
 from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
@@ -444,8 +444,12 @@ def capacities(
     embedding = np.array([[size] for size in wide])
     tp = np.array([[kind.tp] for kind in kinds])
     usable = np.array([[pools[kind.pool].memory_bytes * (1 - HEADROOM)] for kind in kinds])
-    weights = np.array([[model.layer_parameters * BYTES_PER_VALUE[precision.weights]] for precision in formats]) / tp
-    kv = np.array([[kv_bytes_per_token(model, precision.kv) / model.num_layers] for precision in formats]) / tp
+    largest = [model.rank_parameters(kind.tp, 0) for kind in kinds]
+    heads = np.array([[len(rank_part(model.num_kv_heads, kind.tp, 0)) / model.num_kv_heads] for kind in kinds])
+    weights = np.array(
+        [[size * BYTES_PER_VALUE[precision.weights]] for size, precision in zip(largest, formats, strict=True)]
+    )
+    kv = np.array([[kv_bytes_per_token(model, precision.kv) / model.num_layers] for precision in formats]) * heads
     tokens = np.maximum(points.batch, setting.load.held) * setting.load.blocks * BLOCK_TOKENS
     per_layer = weights + kv * tokens
     kept = setting.kv_bytes / (kv * tokens)

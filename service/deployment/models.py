@@ -241,6 +241,10 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         raise source.error((*path, key), str(error)) from error
     if start is not None:
         refuse_start(source, path, engine, start, model=spec, cluster=cluster)
+    if start is not None and engine.name == "vllm":
+        for stage in start.stages:
+            if why := spec.undivided(stage.tp_size):
+                raise source.error((*path, "start"), f"vLLM divides a model evenly: {why}")
     if key == "path" and engine.name == "torch" and not spec.quantised:
         alone = uniform(cluster, cluster.kinds[0], 1, 1, spec.num_layers, precision)
         try:

@@ -143,7 +143,7 @@ def test_each_engine_has_an_example_and_without_vllm_it_is_said_how_to_install_i
 SHORT = """
 from intentctl import cli, demo
 
-demo.COUNTING = demo.Requests(demo.COUNTING.prompts[:4], max_tokens=15_000, quiet_tokens=55)
+demo.COUNTING = demo.DemoRequests(demo.COUNTING.prompts[:4], max_tokens=15_000, quiet_tokens=55)
 demo.INTENTS = demo.INTENTS[:1]
 demo.SWITCH_TIMEOUT_S = 200
 cli.main()

@@ -58,6 +58,16 @@ def test_a_precision_that_the_engine_does_not_compute_in_is_found_when_the_file_
         assert read(tmp_path / "right", text).model().precision == "fp32"
 
 
+def test_vllm_divides_heads_evenly_or_names_the_degrees_that_do(tmp_path):
+    text = DEPLOYMENT.replace("start: pp2", "start: 'CPU[0,1,2]'") + "engine: vllm\n"
+    said = refused(tmp_path, text)
+    assert (
+        "models[0].start: vLLM divides a model evenly: TP 3 does not divide the 4 KV heads of counting; 1, 2, 4 do"
+        in said
+    )
+    assert read(tmp_path, text.replace("engine: vllm", "engine: torch")).model().start.shape == "TP3"
+
+
 def test_paths_are_relative_to_the_file(tmp_path):
     assert read(tmp_path).model().to_serve() == tmp_path / "counting"
 

@@ -79,7 +79,6 @@ def test_its_intent_is_kept_with_the_words_and_has_no_goals_to_plan_for(http):
         ("CPU[0]:0-8 > CPU[1]:8-2", "should start at 8 and not be empty"),
         ("CPU[0]:0-4", "holds 4 layers"),
         ("CPU[0]:0-99999999999999999999999", "layers"),
-        ("CPU[0,1,2]", "TP 3 does not divide"),
         ("tp0", "not possible"),
         ("tp99999999999", "are needed"),
         ("1x99999999999", "cannot read stage"),

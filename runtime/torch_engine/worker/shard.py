@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
-from runtime.models import LayerRange
+from runtime.models import LayerRange, rank_part
 from runtime.torch_engine.worker.attention import StepAttention
 from runtime.torch_engine.worker.group import Peers
 from runtime.torch_engine.worker.weights import LayerShare, LayerWeights, Linear, Weights
@@ -47,8 +47,8 @@ class Shard:
         self._spec = spec
         self._dtype = weights.dtype
         self._eps = weights.checkpoint.norm_eps
-        self._num_q = self._model.num_heads // spec.tp_size
-        self._num_kv = self._model.num_kv_heads // spec.tp_size
+        self._num_kv = len(rank_part(self._model.num_kv_heads, spec.tp_size, spec.tp_rank))
+        self._num_q = self._num_kv * (self._model.num_heads // self._model.num_kv_heads)
         self._rope = weights.rope
         self._layers: dict[int, LayerWeights] = {}
         self._embedding: torch.Tensor | None = None

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
+from runtime.models import rank_part
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 
 # torch has no public name for these, though what it compiles calls them
@@ -58,10 +59,10 @@ class LayerShare(NamedTuple):
     tp_rank: int
     tp_size: int
 
-    def of(self, total: int) -> slice:
-        """Its part of ``total`` rows or columns."""
-        each = total // self.tp_size
-        return slice(self.tp_rank * each, (self.tp_rank + 1) * each)
+    def of(self, total: int, width: int = 1) -> slice:
+        """Its part of ``total`` things, as rows or columns of which each thing has ``width``."""
+        part = rank_part(total, self.tp_size, self.tp_rank)
+        return slice(part.start * width, part.stop * width)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -108,8 +109,9 @@ class Weights:
     def _load_layer(self, layer: int, share: LayerShare) -> LayerWeights:
         model = self.checkpoint.spec
         prefix = f"model.layers.{layer}."
-        q_rows = share.of(model.num_heads * model.head_dim)
-        kv_rows = share.of(model.num_kv_heads * model.head_dim)
+        queries = model.num_heads // model.num_kv_heads
+        q_rows = share.of(model.num_kv_heads, queries * model.head_dim)
+        kv_rows = share.of(model.num_kv_heads, model.head_dim)
         mlp = share.of(model.intermediate_size)
 
         def load(name: str, rows: slice = slice(None), columns: slice = slice(None)) -> torch.Tensor:
@@ -120,7 +122,10 @@ class Weights:
         if model.attention_bias:
             bias = torch.cat([load(f"self_attn.{name}_proj.bias", rows) for name, rows in parts])
         if model.qk_norm:
-            heads = {"q": model.num_heads // share.tp_size, "k": model.num_kv_heads // share.tp_size}
+            heads = {
+                "q": (q_rows.stop - q_rows.start) // model.head_dim,
+                "k": (kv_rows.stop - kv_rows.start) // model.head_dim,
+            }
             norms = [load(f"self_attn.{name}_norm.weight").expand(count, -1) for name, count in heads.items()]
             qk_norm = torch.cat(norms)
         return LayerWeights(

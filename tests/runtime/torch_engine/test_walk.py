@@ -28,11 +28,12 @@ TOPOLOGIES = (
     "CPU[0]:0-1 > CPU[1]:1-3 > CPU[2]:3-4 > CPU[3]:4-5",
     "CPU[1]:0-2 > CPU[2]:2-3 > CPU[0]:3-5",
     "CPU[0,1]:0-3 > CPU[2,3]:3-5",
-    "CPU[2,3]:0-1 > CPU[1]:1-5",
+    "CPU[2,3,0]:0-1 > CPU[1]:1-5",
     "CPU[0]:0-3 > CPU[1,3]:3-5",
     "CPU[3]:0-1 > CPU[0,1]:1-4 > CPU[2]:4-5",
 )
-"""On every number of devices, grown, shrunk and moved: uneven splits and a TP degree of its own for each stage among them."""
+"""On every number of devices, grown, shrunk and moved: uneven splits and a TP degree of its own for each stage among them.
+Of three ranks one has two of the four KV heads."""
 STACKED = (
     "CPU[0]:0-5",
     "CPU[0,1]:0-5",
