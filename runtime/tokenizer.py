@@ -1,17 +1,21 @@
 """The tokenizer and chat template of a checkpoint folder in Hugging Face format."""
 
+import ctypes
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Never, Self
 
 import tokenizers
-from jinja2 import TemplateError
-from jinja2.ext import loopcontrols
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from runtime.errors import CheckpointError, RequestError
@@ -44,7 +48,8 @@ class Tokenizer:
         *,
         eos_ids: tuple[int, ...] = (),
         chat_template: str | None = None,
-        special: Mapping[str, str] | None = None,
+        tool_template: str | None = None,
+        special: Mapping[str, object] | None = None,
         max_new_tokens: int | None = None,
     ) -> None:
         self._tokenizer = tokenizer
@@ -54,6 +59,7 @@ class Tokenizer:
         self.max_new_tokens = max_new_tokens
         """Of a generation for which nobody says it, by the checkpoint."""
         self._template = None if chat_template is None else _environment().from_string(chat_template)
+        self._tool_template = None if tool_template is None else _environment().from_string(tool_template)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -70,18 +76,25 @@ class Tokenizer:
         except Exception as problem:  # the library raises bare Exception for a broken file
             raise CheckpointError(f"{path}: not a tokenizer: {problem}") from problem
         config = _read_json(folder / "tokenizer_config.json")
-        template = _chat_template(folder, config)
-        special = _special_tokens(config)
+        templates = _chat_templates(folder, config)
+        special = _special_tokens(folder, config)
+        _refuse_disagreement(folder, tokenizer, special)
         try:
-            return cls(
+            found = cls(
                 tokenizer,
-                eos_ids=_eos_ids(folder),
-                chat_template=template,
+                eos_ids=_eos_ids(folder, tokenizer, special),
+                chat_template=templates.get("default"),
+                tool_template=templates.get("tool_use"),
                 special=special,
                 max_new_tokens=_max_new_tokens(folder),
             )
         except TemplateError as problem:
             raise CheckpointError(f"{folder}: its chat template cannot be read: {problem}") from problem
+        if not _ends(lambda: found.why_no_tools):
+            raise CheckpointError(
+                f"{folder}: its chat template takes over {PROBE_S:g} s for one message; it never ends"
+            )
+        return found
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         """Token ids of a text; special tokens are what the tokenizer itself puts around it.
@@ -113,6 +126,11 @@ class Tokenizer:
         """Tokens that are no text."""
         added = self._tokenizer.get_added_tokens_decoder()
         return [number for number, token in added.items() if token.special]
+
+    @property
+    def has_added_text(self) -> bool:
+        """Whether tokens were added to it that are text, and not special."""
+        return len(self._added) > len(self.special_ids)
 
     def as_json(self) -> str:
         """As ``tokenizer.json`` has it."""
@@ -148,7 +166,7 @@ class Tokenizer:
         Raises:
             RequestError: the model has no chat template, or its template refuses the messages.
         """
-        return self.encode(self._rendered(messages, tools), add_special_tokens=False)
+        return self.encode(self.rendered(messages, tools), add_special_tokens=False)
 
     @cached_property
     def why_no_tools(self) -> str:
@@ -160,8 +178,8 @@ class Tokenizer:
         call = {"type": "function", "function": {"name": "probe_call", "arguments": {"probe": 1}}}
         message = {"role": "user", "content": "?"}
         try:
-            text = self._rendered([message], [tool])
-            called = self._rendered([message, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool])
+            text = self.rendered([message], [tool])
+            called = self.rendered([message, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool])
         except RequestError as problem:
             return str(problem)
         if "probe_tool" not in text:
@@ -171,28 +189,81 @@ class Tokenizer:
             return "the model's chat template writes calls in another form than <tool_call>{…}</tool_call>"
         return ""
 
-    def _rendered(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> str:
-        if self._template is None:
+    def rendered(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> str:
+        """A conversation as the model's chat template writes it.
+
+        Raises:
+            RequestError: the model has no chat template, or its template refuses the messages.
+        """
+        template = self._tool_template if tools and self._tool_template else self._template
+        if template is None:
             raise RequestError("the model has no chat template; use /completions with a prompt")
+        known = {"messages": messages, "tools": list(tools) or None, "documents": None, "add_generation_prompt": True}
         try:
-            return self._template.render(
-                messages=messages, tools=list(tools) or None, add_generation_prompt=True, **self._special
-            )
-        except (TemplateError, TypeError, ValueError) as problem:
+            return template.render(**known | self._special)
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as problem:
             raise RequestError(f"the model's chat template refuses them: {problem}") from problem
+        except RecursionError:
+            raise RequestError("the model's chat template refuses them: it calls itself without end") from None
+
+
+PROBE_S = 10.0
+"""For one message through a chat template, when it is loaded."""
+
+
+def _ends(work: Callable[[], object]) -> bool:
+    """Whether something ends in time; if not, its thread is told to."""
+
+    def run() -> None:
+        with suppress(SystemExit):  # it is told to end by that
+            work()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(PROBE_S)
+    if thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+        return False
+    return True
+
+
+class _Generation(Extension):
+    """What transformers marks for training: its body is text like any other."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2's declared form
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """The body, in a scope of its own as there."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_said"), [], [], body).set_lineno(line)
+
+    def _said(self, caller: Callable[[], str]) -> str:
+        return caller()
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """What chat templates expect to find; sandboxed, for a checkpoint is data from elsewhere."""
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    """What chat templates expect to find; sandboxed, for a checkpoint is data from elsewhere.
+
+    All that transformers gives them (``apply_chat_template``).
+    """
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = lambda form: datetime.now(UTC).strftime(form)
+    environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
     return environment
 
 
-def _to_json(value: object, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: str) -> Never:
@@ -230,27 +301,56 @@ def _max_new_tokens(folder: Path) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
-def _eos_ids(folder: Path) -> tuple[int, ...]:
+def _eos_ids(folder: Path, tokenizer: tokenizers.Tokenizer, special: Mapping[str, object]) -> tuple[int, ...]:
+    """Of all files that name end tokens: fine-tuned models have another one in each."""
+    ids = dict[int, None]()
     for name in ("generation_config.json", "config.json"):
         found = _read_json(folder / name).get("eos_token_id")
-        if found is not None:
-            return tuple(found) if isinstance(found, list) else (int(found),)
-    return ()
+        ids |= dict.fromkeys(map(int, found if isinstance(found, list) else [] if found is None else [found]))
+    own = tokenizer.token_to_id(str(special["eos_token"])) if "eos_token" in special else None
+    return tuple(ids if own is None else ids | {own: None})
 
 
-def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
-    path = folder / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
-    template = config.get("chat_template")
-    if isinstance(template, list):
-        named = {entry["name"]: entry["template"] for entry in template}
-        return named.get("default")
-    return template
+def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Chat templates by their names: ``default``, and perhaps ``tool_use`` for conversations with tools."""
+    named = config.get("chat_template") or {}
+    if isinstance(named, str):
+        named = {"default": named}
+    elif isinstance(named, list):
+        named = {entry["name"]: entry["template"] for entry in named}
+    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+    if (path := folder / "chat_template.jinja").is_file():
+        files["default"] = path
+    return {**named, **{name: path.read_text(encoding="utf-8") for name, path in files.items()}}
 
 
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, object]:
     """``bos_token`` and the like, which templates use by name; a string or an object with ``content``."""
-    names = ("bos_token", "eos_token", "unk_token", "pad_token")
-    tokens = {name: config[name] for name in names if config.get(name)}
-    return {name: token["content"] if isinstance(token, dict) else token for name, token in tokens.items()}
+    names = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+    known = {**_read_json(folder / "special_tokens_map.json"), **config}
+    found: dict[str, object] = {name: _content(known[name]) for name in names if known.get(name)}
+    more = known.get("additional_special_tokens")
+    return found | ({"additional_special_tokens": [_content(token) for token in more]} if more else {})
+
+
+def _content(token: Any) -> Any:
+    return token["content"] if isinstance(token, dict) else token
+
+
+def _refuse_disagreement(folder: Path, tokenizer: tokenizers.Tokenizer, special: Mapping[str, object]) -> None:
+    """Refuse files of which one names what another has not.
+
+    Raises:
+        CheckpointError: naming both, and the key.
+    """
+    for name in ("bos_token", "eos_token"):
+        if name in special and tokenizer.token_to_id(str(special[name])) is None:
+            raise CheckpointError(
+                f"{folder / 'tokenizer_config.json'}: {name} is {special[name]!r}, which is no token of tokenizer.json"
+            )
+    most = _read_json(folder / "config.json").get("vocab_size")
+    highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    if isinstance(most, int) and highest >= most:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: vocab_size is {most}, but tokenizer.json has a token {highest}"
+        )

@@ -118,12 +118,15 @@ def test_half_of_a_character_is_the_requests_error(folder):
         Tokenizer.load(folder).encode("a\ud800b")
 
 
-def test_end_tokens_come_from_the_generation_config_first(folder):
+def test_end_tokens_are_those_of_all_files(folder):
     assert Tokenizer.load(folder).eos_ids == ()
     write(folder, "config.json", {"eos_token_id": 7})
     assert Tokenizer.load(folder).eos_ids == (7,)
     write(folder, "generation_config.json", {"eos_token_id": [0, 3]})
-    assert Tokenizer.load(folder).eos_ids == (0, 3)
+    assert Tokenizer.load(folder).eos_ids == (0, 3, 7)
+    write(folder, "tokenizer_config.json", {"eos_token": ":"})
+    write(folder, "generation_config.json", {"eos_token_id": 0})
+    assert Tokenizer.load(folder).eos_ids == (0, 7, 3)
 
 
 @rows("eos", ["<eos>", {"content": "<eos>", "lstrip": False}])

@@ -80,7 +80,8 @@ def test_the_nearest_misses_least_in_proportion_of_all_that_there_is(choose, ask
 @rows(
     ("wish", "reason"),
     [
-        (Config("tp", "==", 3, "x"), "tp == 3: no allowed topology has it (TP 3 does not divide the 4 KV heads of counting; 1, 2, 4 do)"),
+        (Config("tp", "==", 3, "x"),
+         "tp == 3: no allowed topology has it (TP 3 does not divide the 4 KV heads of counting; 1, 2, 4 do)"),
         (Config("tp", ">=", 5, "x"), "tp >= 5: no allowed topology has it (the largest node has 4 devices of a kind)"),
         (Config("pp", "==", 3, "x"), "pp == 3: no allowed topology has it (the limits allow PP 1, 2)"),
         (Config("replicas", "==", 2, "x"), "replicas == 2: no allowed topology has it (one replica of a model is served)"),
