@@ -43,6 +43,8 @@ class SamplingParams:
     num_logprobs: int = 0
     """Alternatives to report beside each token's own logprob."""
     stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    """Of the output, before one of ``stop_token_ids`` may come."""
 
     @property
     def is_seeded(self) -> bool:

@@ -52,6 +52,10 @@ class CheckpointError(RuntimeFault):
     """A checkpoint folder that is missing or broken."""
 
 
+OVER_CONTEXT = "this model's maximum context length is"
+"""How a refusal begins of more tokens than the model has places for: gateways look for these words."""
+
+
 class RequestError(RuntimeFault):
     """A request that can never be served."""
 

@@ -112,15 +112,15 @@ class Vocabulary:
         ends = list(tokenizer.eos_ids) or None
         self.num_words = -(-vocab_size // 32)
         """Of a mask."""
-        told: str | llguidance.TokenizerWrapper = tokenizer.as_json()
+        source: str | llguidance.TokenizerWrapper = tokenizer.as_json()
         if tokenizer.has_added_text:  # as <tool_call>, which it would take for special, whatever the tokenizer says
-            told = llguidance.TokenizerWrapper(_GrammarTokenizer(tokenizer, vocab_size))
+            source = llguidance.TokenizerWrapper(_GrammarTokenizer(tokenizer, vocab_size))
         try:
-            self.tokens = llguidance.LLTokenizer(told, vocab_size, ends)
+            self.tokens = llguidance.LLTokenizer(source, vocab_size, ends)
         except ValueError:
             # it knows tokenizers by the form of their bytes; of others it is told token by token
-            told = llguidance.TokenizerWrapper(_GrammarTokenizer(tokenizer, vocab_size))
-            self.tokens = llguidance.LLTokenizer(told, vocab_size, ends)
+            source = llguidance.TokenizerWrapper(_GrammarTokenizer(tokenizer, vocab_size))
+            self.tokens = llguidance.LLTokenizer(source, vocab_size, ends)
 
     @classmethod
     def of(cls, checkpoint: PinnedCheckpoint, vocab_size: int) -> Self:

@@ -132,6 +132,11 @@ class Tokenizer:
         """Whether tokens were added to it that are text, and not special."""
         return len(self._added) > len(self.special_ids)
 
+    @cached_property
+    def special_by_text(self) -> dict[str, int]:
+        """The tokens that are no text, by what stands for them."""
+        return {str(self._tokenizer.id_to_token(number)): number for number in self.special_ids}
+
     def as_json(self) -> str:
         """As ``tokenizer.json`` has it."""
         return str(self._tokenizer.to_str())

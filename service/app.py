@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from intent.document import pointer_to
 from runtime.errors import RuntimeFault
 from service import documents as docs
-from service.access.refusals import CODES
+from service.access.refusals import CODES, INFERENCE
 from service.api.context import Context, ServiceContext
 from service.api.operation import OPERATIONS, Operation
 from service.control.composition import Composition
@@ -45,6 +45,8 @@ Tree = dict[str, Any]
 """An OpenAPI document, as FastAPI makes it."""
 
 MEDIA_TYPE = "application/problem+json"
+OPENAI = ("/v1/chat/", "/v1/completions", "/v1/embeddings", "/chat/", "/completions")
+"""Where clients of OpenAI's API look that were given another base URL than ours."""
 
 DESCRIPTION = """Say what an LLM service must do; the running service reshapes itself to do it.
 
@@ -238,6 +240,8 @@ def _add_probes(routes: APIRouter) -> None:
     looking = {"responses": refusals(docs.Code.INVALID_REQUEST), "openapi_extra": needs(Right.LOOK)}
     routes.get("/v1/events", tags=["operations"], response_class=EventSourceResponse, **looking)(events)  # type: ignore[arg-type]
     routes.get("/healthz", tags=["state"])(health)
+    for usual in ("/health", "/openai/health"):  # where load generators look
+        routes.get(usual, include_in_schema=False)(health)
     stopping = refusals(docs.Code.ENGINE_LOST, docs.Code.STOPPING)
     routes.get("/readyz", tags=["state"], responses=stopping)(readiness)
     routes.get("/metrics", tags=["state"], response_class=Response, openapi_extra=needs(Right.METRICS))(metrics)
@@ -333,7 +337,8 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         code = CODES.get(error.status_code, Code.INVALID_REQUEST)
-        problem = Problem.of(code, f"{request.method} {request.url.path}: {error.detail}")
+        place = f"; the OpenAI API is at {INFERENCE}" if request.url.path.startswith(OPENAI) else ""
+        problem = Problem.of(code, f"{request.method} {request.url.path}: {error.detail}{place}")
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["Allow"] = ", ".join(_methods(app, request.url.path))

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import signal
 import socket
 import threading
@@ -92,6 +93,7 @@ class ApiServer(uvicorn.Server):
             access_log=False,
             proxy_headers=bool(parts.deployment.proxies),
             forwarded_allow_ips=list(parts.deployment.proxies),
+            timeout_keep_alive=math.ceil(limits.keep_alive_s),
             timeout_graceful_shutdown=CLOSING_S + 1,
         )
         super().__init__(config)

@@ -15,7 +15,7 @@ from service.access.refusals import INFERENCE, Headers, Message, Refusal
 from service.deployment.policy import Auth
 from service.documents.access import Caller, Role
 
-OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})
+OPEN = frozenset({"/healthz", "/health", "/openai/health", "/readyz", "/openapi.json"})
 """What anybody may ask."""
 TENANT_HEADER = b"x-intentctl-tenant"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,64}")

@@ -34,6 +34,8 @@ KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_
 """OpenAI's word for an error, by status."""
 INVALID_KEY = "invalid_api_key"
 """OpenAI's code for a key that opens nothing."""
+OPENAI_CODES = {401: INVALID_KEY, 429: "rate_limit_exceeded"}
+"""OpenAI's codes by status, where it has one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +51,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
         """Headers and body, in the form that the errors of a path have."""
         if path.startswith(INFERENCE):
             kind = KINDS.get(self.status, "invalid_request_error")
-            code = INVALID_KEY if self.status == 401 else self.reason
+            code = OPENAI_CODES.get(self.status, self.reason)
             media_type = "application/json"
             document = error_document(self.message, kind, code=code)
         else:

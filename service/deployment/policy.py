@@ -172,6 +172,8 @@ class ClientLimits:
     """From there to the end of its body."""
     unread_timeout_s: float = 30.0
     """For a client that takes nothing of its answer, or is not there any more."""
+    keep_alive_s: float = 120.0
+    """For the next request on a connection; proxies keep theirs for 60 to 90 s, and have to be the first to close."""
     recovery_timeout_s: float = 60.0
     """For a stream whose engine was lost, until it goes on; with 0 it ends with an error at once."""
     stop_timeout_s: float = 25.0

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 
 from runtime import grammar
-from runtime.errors import EngineLostError, OverloadedError, RequestError, RuntimeFault
+from runtime.errors import OVER_CONTEXT, EngineLostError, OverloadedError, RequestError, RuntimeFault
 from runtime.process.supervised import cancel
 from runtime.router import Router
 from runtime.stream import Delta
@@ -44,6 +44,14 @@ STATUS: dict[type[RuntimeFault], tuple[int, str]] = {
 }
 
 
+UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""Or proxies hold an event stream back until it has ended."""
+ERROR_CODES = {
+    "missing": "missing_required_parameter",
+    "extra_forbidden": "unknown_parameter",
+    "refused": "unsupported_value",
+}
+"""OpenAI's words for what pydantic finds; for the rest it is ``invalid_value``."""
 PAUSE = b": the engine was lost; this goes on when another one serves\n\n"
 """A comment, which clients of event streams leave out."""
 
@@ -156,8 +164,16 @@ def _generations(
     max_tokens = _max_tokens(body, here, max(map(len, prompts)))
     caller = caller_of(request)
     arrived_s = getattr(request.state, ARRIVED, None)
+    special = here.router.tokenizer.special_by_text
+    ends = tuple(special[text] for text in body.stop if text in special)  # of which no text is ever made
     params = [
-        replace(param, tenant=caller.tenant or "", arrived_s=arrived_s, is_urgent=caller.name == TRANSLATOR)
+        replace(
+            param,
+            sampling=replace(param.sampling, stop_token_ids=(*param.sampling.stop_token_ids, *ends)),
+            tenant=caller.tenant or "",
+            arrived_s=arrived_s,
+            is_urgent=caller.name == TRANSLATOR,
+        )
         for param in body.generations(max_tokens, text)
     ]
     return [here.router.generate(prompt, param) for prompt in prompts for param in params]
@@ -166,9 +182,12 @@ def _generations(
 def _max_tokens(body: Generation, here: Endpoint, num_prompt_tokens: int) -> int:
     """Of each answer: what the request says, else what is usual and the context leaves."""
     room = here.context_tokens - num_prompt_tokens
-    if room < 1:
-        raise ParameterError(body.told_by, f"fills the model's context of {here.context_tokens} tokens")
     parameter, count = body.asked_tokens
+    if room < 1:
+        message = (
+            f"{OVER_CONTEXT} {here.context_tokens} tokens, and the prompt has {num_prompt_tokens}; send a shorter one"
+        )
+        raise ParameterError(body.told_by, message)
     allowed = here.max_output_tokens
     if count is not None:
         if allowed is not None and count > allowed:
@@ -201,7 +220,7 @@ async def _respond(request: Request, body: Generation, generations: Generations,
     deltas = interleaved(generations)
     if body.stream:
         first = await _unless_disconnected(request, anext(deltas))
-        return StreamingResponse(_events(first, deltas, answer), media_type="text/event-stream")
+        return StreamingResponse(_events(first, deltas, answer), media_type="text/event-stream", headers=UNBUFFERED)
     return JSONResponse(answer.whole(await _unless_disconnected(request, _collect(deltas))))
 
 
@@ -266,18 +285,25 @@ def _handle_errors(app: FastAPI) -> None:
     """Every error in OpenAI's form."""
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         param = _place(first["loc"][1:]) if first["type"] != "json_invalid" else ""
         message = f"{param or 'body'}: {_reason(first)}"
-        return JSONResponse(error_document(message, "invalid_request_error", param or None, first["type"]), 400)
+        media_type = request.headers.get("content-type", "")
+        if not param and "json" not in media_type:
+            message = (
+                f"the body is not read as JSON ({media_type or 'no Content-Type'}); send Content-Type: application/json"
+            )
+        code = ERROR_CODES.get(first["type"], "invalid_value")
+        return JSONResponse(error_document(message, "invalid_request_error", param or None, code), 400)
 
     @app.exception_handler(RuntimeFault)
     async def fault(_: Request, error: RuntimeFault) -> JSONResponse:
         status, kind = STATUS.get(type(error), (500, "server_error"))
         param = error.parameter if isinstance(error, ParameterError) else None
+        code = "context_length_exceeded" if OVER_CONTEXT in str(error) else None
         later = {"Retry-After": str(RETRY_AFTER_S[Code.ENGINE_LOST])} if status == 503 else None
-        return JSONResponse(error_document(str(error), kind, param), status, later)
+        return JSONResponse(error_document(str(error), kind, param, code), status, later)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:

@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from service.openai.declaration import Declared, NoEffect, NotServed, refusal
 
@@ -57,7 +57,12 @@ class ToolCall(Declared):
 
 
 class Message(Declared):
-    """One message of a conversation."""
+    """One message of a conversation.
+
+    Keys that are not known are passed over: clients send answers back as they came.
+    """
+
+    model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     """Who says it; the chat template decides which roles it knows."""
@@ -71,6 +76,8 @@ class Message(Declared):
     """Which call a message of the role `tool` answers."""
     reasoning_content: str | None = None
     """Handed to the chat template."""
+    reasoning: str | None = None
+    """Its other name."""
     annotations: Annotated[JsonValue, NoEffect("part of answers that are sent back")] = None
     refusal: Annotated[JsonValue, NoEffect("part of answers that are sent back")] = None
     parsed: Annotated[JsonValue, NoEffect("part of answers that are sent back")] = None
@@ -90,7 +97,7 @@ class Message(Declared):
         found: Rendered = {"role": self.role, "content": "".join(part.text for part in self.content or ())}
         if self.tool_calls:
             found["tool_calls"] = [call.rendered() for call in self.tool_calls]
-        for key in ("name", "tool_call_id", "reasoning_content"):
-            if (value := getattr(self, key)) is not None:
-                found[key] = value
+        facts = {"name": self.name, "tool_call_id": self.tool_call_id}
+        facts |= {"reasoning_content": self.reasoning_content or self.reasoning}
+        found |= {key: value for key, value in facts.items() if value is not None}
         return found

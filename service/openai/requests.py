@@ -68,7 +68,7 @@ class StreamOptions(Declared):
 
     include_usage: bool = False
     """A last chunk with `usage` and no choices."""
-    continuous_usage_stats: Annotated[JsonValue, NotServed(False, "send include_usage")] = None
+    continuous_usage_stats: Annotated[JsonValue, NoEffect("usage comes once, at the end")] = None
     include_obfuscation: Annotated[JsonValue, NoEffect("chunks are not padded")] = None
 
 
@@ -119,6 +119,8 @@ class Generation(Declared):
     """The same by token."""
     ignore_eos: bool = False
     """Go on after the model's end token."""
+    min_tokens: Annotated[int, Field(ge=0)] = 0
+    """So many tokens come before an end token or one of `stop_token_ids` may; texts in `stop` end an answer before."""
     response_format: ResponseFormat | None = None
     """The form of the answer."""
     structured_outputs: StructuredOutputs | None = None
@@ -132,7 +134,6 @@ class Generation(Declared):
     prompt_cache_key: Annotated[JsonValue, NoEffect("prefixes are found without")] = None
     prompt_cache_retention: Annotated[JsonValue, NoEffect("prefixes stay while there is room")] = None
 
-    min_tokens: Annotated[JsonValue, NotServed(0, "leave it out")] = None
     include_stop_str_in_output: Annotated[JsonValue, NotServed(False, "add it yourself")] = None
     skip_special_tokens: Annotated[JsonValue, NotServed(True, "special tokens are never text")] = None
     use_beam_search: Annotated[JsonValue, NotServed(False, "send n")] = None
@@ -202,6 +203,7 @@ class Generation(Declared):
             grammar=grammar,
             num_logprobs=self.num_logprobs,
             stop_token_ids=tuple(self.stop_token_ids),
+            min_tokens=self.min_tokens,
         )
         return [
             GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos)

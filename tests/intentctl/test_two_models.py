@@ -8,7 +8,7 @@ import pytest
 
 from intentctl.client import Client
 from intentctl.commands import follow
-from intentctl.demo import LOGPROB_TOLERANCE, PROMPTS
+from intentctl.demo import COUNTING, LOGPROB_TOLERANCE
 from intentctl.measure import difference
 from intentctl.streams import BackgroundLoad, Recording
 from service import api
@@ -72,7 +72,7 @@ async def test_streams_of_two_models_do_not_notice_that_both_switch_at_once(clie
             await asyncio.to_thread(client, api.plans.make_plan, PlanRequest(text=text))
         ).plans  # streams would slow it down
         assert [plan.model for plan in plans] == list(MODELS)
-        loads = [BackgroundLoad(openai, model, PROMPTS[:num_streams], MAX_TOKENS) for model in MODELS]
+        loads = [BackgroundLoad(openai, model, COUNTING.prompts[:num_streams], MAX_TOKENS) for model in MODELS]
         await asyncio.gather(*(load.grow(TOKENS) for load in loads))
         started = await asyncio.gather(*(asyncio.to_thread(client, api.plans.apply, plan.id) for plan in plans))
         for operation in started:
@@ -90,7 +90,7 @@ async def test_streams_of_two_models_do_not_notice_that_both_switch_at_once(clie
 async def test_an_engine_that_is_killed_is_a_pause_to_its_streams_and_nothing_to_those_of_the_other_model(
     service, openai
 ):
-    loads = [BackgroundLoad(openai, model, PROMPTS[:3], MAX_TOKENS) for model in MODELS]
+    loads = [BackgroundLoad(openai, model, COUNTING.prompts[:3], MAX_TOKENS) for model in MODELS]
     await asyncio.gather(*(load.grow(TOKENS) for load in loads))
     os.kill(service.serving.engine._driver.pid, signal.SIGKILL)
     killed, spared = loads

@@ -10,9 +10,9 @@ def test_every_setting_is_read(tmp_path):
     said = """\
 clients:
   {max_body_mb: 1.5, max_connections: 7, max_connections_per_address: 5, max_requests_per_key: 4, head_timeout_s: 1,
-   body_timeout_s: 2, unread_timeout_s: 3, recovery_timeout_s: 5, stop_timeout_s: 0}
+   body_timeout_s: 2, unread_timeout_s: 3, keep_alive_s: 4, recovery_timeout_s: 5, stop_timeout_s: 0}
 """
-    assert read(tmp_path, DEPLOYMENT + said).clients == ClientLimits(1_500_000, 7, 5, 4, 1, 2, 3, 5, 0)
+    assert read(tmp_path, DEPLOYMENT + said).clients == ClientLimits(1_500_000, 7, 5, 4, 1, 2, 3, 4, 5, 0)
 
 
 def test_one_client_may_have_three_quarters_unless_the_file_says_otherwise(tmp_path):

@@ -1,7 +1,9 @@
 """The stock client against the real server."""
 
 import asyncio
+import json
 
+import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
@@ -117,7 +119,7 @@ async def _until(condition) -> None:
         ({"temperature": -1}, "temperature", "greater"),
         ({"logit_bias": {"98": 1}}, "logit_bias", "not in the vocabulary"),
         ({"prompt": [1, 98]}, "prompt", "not in the vocabulary"),
-        ({"prompt": "a" * 20_000}, "prompt", "fills the model's context"),
+        ({"prompt": "a" * 20_000}, "prompt", "maximum context length is 16384"),
         ({"extra_body": {"beam_width": 4}}, "beam_width", "not a parameter"),
     ],
 )
@@ -128,6 +130,75 @@ async def test_what_is_not_served_is_refused_by_name(client, request_, param, sa
     assert caught.value.body["param"] == param
     assert said in caught.value.body["message"]
     assert caught.value.body["type"] == "invalid_request_error"
+
+
+PLAIN = {"model": "counting", "prompt": "abc", "max_tokens": 2}
+
+
+@rows(
+    ("path", "headers", "body", "status", "code", "said"),
+    [
+        (
+            "completions",
+            {},
+            {**PLAIN, "prompt": "a" * 20_000},
+            400,
+            "context_length_exceeded",
+            "this model's maximum context length is 16384",
+        ),
+        ("completions", {}, {"model": "counting"}, 400, "missing_required_parameter", "prompt: is missing"),
+        ("completions", {}, {**PLAIN, "mood": 1}, 400, "unknown_parameter", "mood: is not a parameter"),
+        ("completions", {}, {**PLAIN, "n": 0}, 400, "invalid_value", "n: "),
+        ("completions", {}, {**PLAIN, "echo": True}, 400, "unsupported_value", "echo: is not served here"),
+        (
+            "completions",
+            {"Content-Type": "text/plain"},
+            PLAIN,
+            400,
+            "invalid_value",
+            "(text/plain); send Content-Type: application/json",
+        ),
+        (
+            "completions",
+            {"Content-Type": ""},
+            PLAIN,
+            400,
+            "invalid_value",
+            "(no Content-Type); send Content-Type: application/json",
+        ),
+        ("completions", {}, {**PLAIN, "model": "gpt-9"}, 404, "model_not_found", "'gpt-9' is not served here"),
+    ],
+)
+def test_errors_have_the_codes_that_gateways_look_for(shared, path, headers, body, status, code, said):
+    answer = httpx.post(
+        f"{shared.url}/openai/v1/{path}",
+        content=json.dumps(body),
+        headers={"Content-Type": "application/json", **headers},
+        trust_env=False,
+    )
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code), error
+    assert said in error["message"]
+
+
+def test_proxies_are_told_to_hold_no_stream_back(shared):
+    with httpx.stream(
+        "POST", f"{shared.url}/openai/v1/completions", json={**PLAIN, "stream": True}, trust_env=False
+    ) as answer:
+        assert (answer.headers["x-accel-buffering"], answer.headers["cache-control"]) == ("no", "no-cache")
+        answer.read()
+
+
+@rows("path", ["chat/completions", "completions", "embeddings"])
+def test_who_asks_at_the_usual_place_is_told_ours(shared, path):
+    answer = httpx.post(f"{shared.url}/v1/{path}", json=PLAIN, trust_env=False)
+    assert answer.status_code == 404
+    assert "the OpenAI API is at /openai/v1" in answer.json()["detail"]
+
+
+@rows("path", ["health", "openai/health", "healthz"])
+def test_load_generators_find_the_service_alive(shared, path):
+    assert httpx.get(f"{shared.url}/{path}", trust_env=False).json() == {"status": "ok"}
 
 
 async def test_an_unknown_model_names_the_one_that_is_served(client):

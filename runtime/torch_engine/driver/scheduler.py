@@ -7,13 +7,13 @@ of PP stages keeps up to PP micro-batches in flight; a sequence is in one of the
 import itertools
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from runtime.engine import Finish, GenerationRequest, Token
-from runtime.errors import RequestError
+from runtime.errors import OVER_CONTEXT, RequestError
 from runtime.kv.blocks import BlockPool
 from runtime.kv.prefixes import BlockHash, hash_block
 from runtime.torch_engine.models import Span
@@ -21,6 +21,10 @@ from runtime.torch_engine.sampling_tasks import Integers, Sampled, SamplingTask
 
 if TYPE_CHECKING:
     from runtime.grammar import Matcher
+
+
+NEVER = -1e30
+"""Added to the logit of a token that may not come."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +75,9 @@ class Sequence:
     def sampling_task(self) -> SamplingTask:
         """What it asks of the sampler now."""
         params = self.request.sampling
+        if self.num_outputs < params.min_tokens:
+            never = ((token, NEVER) for token in params.stop_token_ids)
+            params = replace(params, logit_bias=(*params.logit_bias, *never))
         generated = None
         known = None
         if params.presence_penalty or params.frequency_penalty:
@@ -174,8 +181,8 @@ class Scheduler:
             raise RequestError(f"logit_bias: token {unknown[0]} is not in the vocabulary of {self._limits.vocab_size}")
         if total > self._limits.tokens:
             raise RequestError(
-                f"{len(request.prompt)} prompt tokens and {request.sampling.max_tokens} to generate make {total}, over the "
-                f"model's {self._limits.tokens}; ask for fewer"
+                f"{OVER_CONTEXT} {self._limits.tokens} tokens, but {len(request.prompt)} prompt tokens and "
+                f"{request.sampling.max_tokens} to generate make {total}; ask for fewer"
             )
         if self._blocks_for(total) > self.request_blocks:
             capacity = self.request_blocks * self._block_size

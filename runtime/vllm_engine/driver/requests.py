@@ -30,6 +30,7 @@ def core_request(request: GenerationRequest, tokens: tuple[int, ...], max_tokens
         structured_outputs=StructuredOutputsParams(grammar=wanted.grammar) if wanted.grammar else None,
         logprobs=wanted.num_logprobs,
         stop_token_ids=list(wanted.stop_token_ids),
+        min_tokens=max(0, min(wanted.min_tokens, wanted.max_tokens) - (wanted.max_tokens - max_tokens)),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         extra_args={"kv_transfer_params": {NAME_KEY: request.request_id}},

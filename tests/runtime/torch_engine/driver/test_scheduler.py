@@ -122,6 +122,18 @@ def test_what_is_urgent_has_a_place_of_its_own_where_no_more_may_run():
     assert [sequence.request.request_id for sequence in subject.running] == ["a", "b", "first"]
 
 
+def test_before_the_least_tokens_no_end_may_come():
+    subject = scheduler()
+    wanted = request("a", tokens=4, stop=(9, 8))
+    subject.submit(replace(wanted, sampling=replace(wanted.sampling, min_tokens=2, logit_bias=((3, 1.0),))))
+    biases = []
+    for token in (5, 6, 7):
+        (sequence,) = subject.sequences
+        biases.append([number for number, _ in sequence.sampling_task().params.logit_bias])
+        step(subject, subject.next_batch(40, 1), token)
+    assert biases == [[3, 9, 8], [3, 9, 8], [3]]
+
+
 def test_without_room_the_youngest_is_computed_anew():
     subject = scheduler(blocks=5)
     subject.submit(request("old", prompt=7, tokens=6))
@@ -181,7 +193,7 @@ def test_moved_sequences_speak_under_the_new_epoch():
     ("prompt", "tokens", "message"),
     [
         (0, 1, "empty"),
-        (50, 20, "over the model's 60"),
+        (50, 20, "maximum context length is 60 tokens, but 50 prompt tokens and 20 to generate make 70"),
         (30, 30, "KV cache of 48 tokens"),
         (3, 0, "max_tokens is 0"),
         (51, 1, "token 50 is not in the vocabulary of 50"),
