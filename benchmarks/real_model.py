@@ -61,6 +61,12 @@ class Answer:
     """Of the reference: by how much each leads the next best."""
 
 
+def cluster_of(slots: int) -> Cluster:
+    """So many CPU slots of this machine."""
+    gpus = tuple(Gpu(number, "CPU", 1 << 33) for number in range(slots))
+    return Cluster((Node("local", gpus, Link("shared-memory", 5e9, 3e-5)),))
+
+
 def prompts(tokenizer: Tokenizer) -> list[list[int]]:
     """A hundred as token ids: chat, code, Chinese, emoji, lists, and two of 1,400 tokens."""
     texts = [words.format(thing) for words in WORDS for thing in THINGS]
@@ -154,10 +160,7 @@ async def measured(folder: Path, shapes: Sequence[str]) -> dict[str, Any]:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = Tokenizer.load(folder)
     spec = Checkpoint(folder).spec
-    cluster = Cluster(
-        (Node("local", tuple(Gpu(n, "CPU", 1 << 33) for n in range(4)), Link("shared-memory", 5e9, 3e-5)),)
-    )
-    subject = Subject(folder, spec, cluster, "fp32")
+    subject = Subject(folder, spec, cluster_of(4), "fp32")
     asked = prompts(tokenizer)
     theirs = [await asyncio.to_thread(reference, model, ids) for ids in asked]
     demand = Demand(streams=8, tokens=2_000)
