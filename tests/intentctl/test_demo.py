@@ -143,12 +143,12 @@ def test_each_engine_has_an_example_and_without_vllm_it_is_said_how_to_install_i
 SHORT = """
 from intentctl import cli, demo
 
-demo.COUNTING = demo.DemoRequests(demo.COUNTING.prompts[:4], max_tokens=15_000, quiet_tokens=55)
+demo.COUNTING = demo.DemoRequests(demo.COUNTING.prompts[:2], max_tokens=15_000, quiet_tokens=55)
 demo.INTENTS = demo.INTENTS[:1]
 demo.SWITCH_TIMEOUT_S = 200
 cli.main()
 """
-"""The command with half the streams and one switch; on a busy machine too, streams outlast it."""
+"""The command with two streams and one switch; on a busy machine too, streams outlast it."""
 
 
 def shown(*command: str) -> dict:
@@ -169,7 +169,7 @@ def shown(*command: str) -> dict:
 @pytest.mark.timeout(600)
 def test_the_demo_switches_and_every_stream_counts_on(tmp_path):
     document = shown("-c", SHORT, "demo", "--deployment", str(write_real(tmp_path)))
-    assert document["streams"] == 4
+    assert document["streams"] == 2
     (switch,) = document["switches"]
     assert (switch["intent"], switch["from"], switch["to"]) == (demo.INTENTS[0], "PP2", "1x1")
 

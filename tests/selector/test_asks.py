@@ -94,7 +94,7 @@ def named(row: dict[str, Any]) -> str:
     return f"{row['of']} {row['window']}: {row['ask']}"
 
 
-@rows("row", ASKS[::4], ids=named)
+@rows("row", ASKS[::7], ids=named)
 def test_an_expert_would_sign_some_of_them(row: dict[str, Any]) -> None:
     check(row)
 
