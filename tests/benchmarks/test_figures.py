@@ -82,7 +82,7 @@ def test_each_set_of_replies_keeps_its_figures(file, kept):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [300, pytest.param(2_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [150, pytest.param(2_000, marks=pytest.mark.exhaustive)])
 def test_no_wrong_reply_comes_to_a_number_a_unit_a_metric_a_name_or_a_side_that_nobody_said(kept, count):
     known = [Reply(one.text, dict(kept[one.id])) for one in load(replies.FILES)]
     found = list(verdicts(known, count, DEPLOYED.catalogue(NOW)))
@@ -97,7 +97,7 @@ def test_no_wrong_reply_comes_to_a_number_a_unit_a_metric_a_name_or_a_side_that_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [150, pytest.param(20_000, marks=pytest.mark.exhaustive)])
 def test_no_edit_of_one_word_is_read_otherwise_than_it_says(count):
     texts = load(EVERY)
     drawn = texts if count > len(texts) else random.Random(2).sample(texts, 2 * count)
@@ -109,7 +109,7 @@ def test_no_edit_of_one_word_is_read_otherwise_than_it_says(count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [60, pytest.param(2_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [30, pytest.param(2_000, marks=pytest.mark.exhaustive)])
 def test_what_goals_share_does_not_depend_on_punctuation(count):
     assert [one for one in joined_otherwise(DEPLOYED, count, random.Random(1)) if not one.holds] == []
 

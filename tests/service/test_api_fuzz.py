@@ -37,7 +37,7 @@ LONG = 270
 """Cases for each of 50 operations beside those of its schema's bounds; each is sent as every role."""
 FEW = 2
 """The same of the short run."""
-SENT = 8
+SENT = 5
 """Cases for each operation that the short run sends, of all that were made: evenly spread, with the first and the last."""
 AS_VIEWER = 2
 """Of these that a viewer sends, too: what a role may do is the table of ``access/test_api``, and does not depend on the rest."""
