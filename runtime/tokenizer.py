@@ -214,6 +214,8 @@ class Tokenizer:
 
 PROBE_S = 10.0
 """For one message through a chat template, when it is loaded."""
+TOLD_AT_MOST = 50
+"""A thread, to end."""
 
 
 def _ends(work: Callable[[], object]) -> bool:
@@ -226,10 +228,14 @@ def _ends(work: Callable[[], object]) -> bool:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(PROBE_S)
-    if thread.is_alive():
+    if not thread.is_alive():
+        return True
+    for _ in range(TOLD_AT_MOST):  # once may be lost: what runs in a callback passes it over
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
-        return False
-    return True
+        thread.join(0.1)
+        if not thread.is_alive():
+            break
+    return False
 
 
 class _Generation(Extension):
