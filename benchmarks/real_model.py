@@ -106,7 +106,10 @@ async def served(router: Router, ids: Sequence[int], count: int = TOKENS) -> Ans
 
 
 def compared(ours: Sequence[Answer], theirs: Sequence[Answer]) -> dict[str, Any]:
-    """How many answers are equal, up to a token where two are as good; and how far logprobs lie apart up to there."""
+    """How many answers are equal, up to a token where two are as good.
+
+    And how far logprobs lie apart up to there.
+    """
     equal = near = 0
     worst = 0.0
     for mine, other in zip(ours, theirs, strict=True):
