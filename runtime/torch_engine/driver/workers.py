@@ -303,7 +303,8 @@ class Ranks:
         self._tp_sizes = tuple(stage.tp_size for stage in topology.stages)
         self._load_after_s = settings.load_after_s
         widest = max(-(-model.vocab_size // stage.tp_size) for stage in topology.stages)
-        values = max(settings.max_batch_tokens * model.hidden_size, settings.max_running * widest)
+        rows = settings.max_running + 1  # of logits at most: an urgent sequence may be beyond the rest
+        values = max(settings.max_batch_tokens * model.hidden_size, rows * widest)
         self._memory: GroupMemory | None = None
         """None where the ranks need no memory of this host; then nobody can call them off either."""
         if settings.rank_transport == "shared_memory":
