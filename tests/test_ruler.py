@@ -23,7 +23,7 @@ MAX_STATEMENTS = {
     "intent": 7_950,
     "validator": 862,
     "selector": 3_578,
-    "runtime": 11_386,
+    "runtime": 11_387,
     "service": 9_336,
     "intentctl": 4_381,
 }
