@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from service.control.control_loop import ControlLoop, LoopContext
 from service.control.relocation import RelocationPlanner
 from service.control.wiring import keep_promises
 from service.deployment.file import Deployment, load
+from service.deployment.models import ServedModel
 from service.deployment.settings import Settings, llm_settings
 from service.documents.access import Role
 from service.documents.errors import DeploymentError, ServiceError
@@ -234,6 +236,12 @@ def open_store(folder: Path, url: str | None = None) -> Store:
         return Store.open(folder, url)
 
 
+def _patient(model: ServedModel) -> ServedModel:
+    """The model, with a minute for a cut: a journal on a disk that stalls for 2 s ends a real switch, not a test's."""
+    switch = replace(model.engine.switch, cut_timeout_s=max(60.0, model.engine.switch.cut_timeout_s))
+    return replace(model, engine=replace(model.engine, switch=switch))
+
+
 class ScriptedService:
     """A service in a thread of its own. Use as a context manager; ``call`` runs a coroutine in its loop."""
 
@@ -390,7 +398,7 @@ class ScriptedService:
             engine = ScriptedEngine(beginning.topology, self._script, max_running=8, max_tokens=self._max_tokens)
             stack.push_async_callback(engine.close)
             told = character_tokenizer(self._template), kept, beginning.origin
-            served = serve(deployment, model, engine, *told)
+            served = serve(deployment, _patient(model), engine, *told)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
             self.engines[model.name] = engine
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
