@@ -67,6 +67,7 @@ class Delta:
     logprob: float
     alternatives: tuple[tuple[int, float], ...]
     index: int
+    """In the output; -1 of a prompt's text before it, which has no logprob."""
     finish: Finish | None
     fingerprint: str
     """``epoch-shape`` of the topology that made the token; it changes exactly at the stream's own cut."""

@@ -24,14 +24,14 @@ MAX_STATEMENTS = {
     "validator": 862,
     "selector": 3_578,
     "runtime": 11_387,
-    "service": 9_336,
+    "service": 9_393,
     "intentctl": 4_381,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
-MAX_CLASSES = 893
-MAX_FILES = 377
+MAX_CLASSES = 894
+MAX_FILES = 378
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
 MAX_ROOMS = 20

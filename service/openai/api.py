@@ -31,6 +31,7 @@ from service.http.intake import ARRIVED
 from service.openai.calls import CallReader
 from service.openai.chunks import DONE, Choice, CompletionWriter, Json, Labels, Numbered, error_chunk
 from service.openai.declaration import ParameterError, naming
+from service.openai.echo import EnginePrompt, echoed, scored
 from service.openai.requests import ChatRequest, CompletionRequest, Generation
 
 Generations = Sequence[AsyncGenerator[Delta, None]]
@@ -107,17 +108,22 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
         here = _endpoint(body.model, served)
         text = await _grammar(body, here)
         with naming("prompt"):
-            prompts = await here.router.encoder.prompts(body.prompt)
+            encoded = await here.router.encoder.prompts(body.prompt)
         labels = here.labels if body.logprobs is not None else None
-        generations = _generations(body, here, prompts, text, request)
+        prompts = [_scored(tokens, body, here) if body.is_scored else EnginePrompt(tokens, text) for tokens in encoded]
+        generations = _generations(body, here, prompts, request)
+        if body.echo:
+            decode = here.router.tokenizer.decode
+            for_each = [prompt for prompt in prompts for _ in range(body.n)]
+            generations = [echoed(deltas, prompt, decode) for deltas, prompt in zip(generations, for_each, strict=True)]
         return await _respond(request, body, generations, _answer(body, len(prompts), labels))
 
     @app.post("/chat/completions", openapi_extra=needs(Right.INFER))
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         here = _endpoint(body.model, served)
         text = await _grammar(body, here)
-        prompts = [await _conversation(body, here)]
-        generations = _generations(body, here, prompts, text, request)
+        prompt = EnginePrompt(await _conversation(body, here), text)
+        generations = _generations(body, here, [prompt], request)
         labels = here.labels if body.logprobs else None
         return await _respond(request, body, generations, _answer(body, 1, labels))
 
@@ -153,30 +159,30 @@ async def _conversation(body: ChatRequest, here: Endpoint) -> tuple[int, ...]:
         return await here.router.encoder.chat(body.conversation(), tools)
 
 
-def _generations(
-    body: Generation, here: Endpoint, prompts: Sequence[tuple[int, ...]], text: str, request: Request
-) -> Generations:
-    """Every answer to every prompt, in the order of the choices; ``text`` is the grammar.
+def _scored(tokens: tuple[int, ...], body: CompletionRequest, here: Endpoint) -> EnginePrompt:
+    ends = () if body.goes_on else here.router.tokenizer.eos_ids
+    return scored(tokens, (*body.stop_token_ids, *ends))
+
+
+def _generations(body: Generation, here: Endpoint, prompts: Sequence[EnginePrompt], request: Request) -> Generations:
+    """Every answer to every prompt, in the order of the choices.
 
     Raises:
         ParameterError: a prompt leaves no room, or more tokens are asked for than are allowed.
     """
-    max_tokens = _max_tokens(body, here, max(map(len, prompts)))
+    max_tokens = _max_tokens(body, here, max(len(prompt.tokens) + prompt.num_scored for prompt in prompts))
     caller = caller_of(request)
     arrived_s = getattr(request.state, ARRIVED, None)
     special = here.router.tokenizer.special_by_text
     ends = tuple(special[text] for text in body.stop if text in special)  # of which no text is ever made
-    params = [
-        replace(
-            param,
-            sampling=replace(param.sampling, stop_token_ids=(*param.sampling.stop_token_ids, *ends)),
-            tenant=caller.tenant or "",
-            arrived_s=arrived_s,
-            is_urgent=caller.name == TRANSLATOR,
+    is_urgent = caller.name == TRANSLATOR
+    return [
+        here.router.generate(
+            prompt.tokens, replace(param, tenant=caller.tenant or "", arrived_s=arrived_s, is_urgent=is_urgent)
         )
-        for param in body.generations(max_tokens, text)
+        for prompt in prompts
+        for param in body.generations(max_tokens, prompt, ends)
     ]
-    return [here.router.generate(prompt, param) for prompt in prompts for param in params]
 
 
 def _max_tokens(body: Generation, here: Endpoint, num_prompt_tokens: int) -> int:

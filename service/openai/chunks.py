@@ -175,10 +175,10 @@ class CompletionWriter:
             offset = choice.offset
             choice.offset += len(delta.text)
             top = ",".join(f"{labels.name(i)}:{logprob}" for i, logprob in delta.alternatives)
-            return (
-                f'{{"tokens":[{labels.name(delta.token_id)}],"token_logprobs":[{delta.logprob}],'
-                f'"top_logprobs":[{{{top}}}],"text_offset":[{offset}]}}'
-            )
+            chances = '"token_logprobs":[null],"top_logprobs":[null]'
+            if delta.index >= 0:
+                chances = f'"token_logprobs":[{delta.logprob}],"top_logprobs":[{{{top}}}]'
+            return f'{{"tokens":[{labels.name(delta.token_id)}],{chances},"text_offset":[{offset}]}}'
         top = ",".join(labels.entry(i, logprob) for i, logprob in delta.alternatives)
         entry = labels.entry(delta.token_id, delta.logprob, f',"top_logprobs":[{top}]')
         return f'{{"content":[{entry}],"refusal":null}}'

@@ -15,6 +15,7 @@ from runtime.engine import SamplingParams
 from runtime.stream import GenerationParams
 from service.openai.calls import CLOSE
 from service.openai.declaration import Declared, NoEffect, NotServed, ParameterError, naming, refusal
+from service.openai.echo import EnginePrompt
 from service.openai.forms import ResponseFormat, StructuredOutputs
 from service.openai.messages import Message, Rendered
 from service.openai.tools import JsonObject, Tool, ToolChoice, calls_grammar
@@ -187,10 +188,10 @@ class Generation(Declared):
         yield "logit_bias", [token_id for token_id, _ in self.logit_bias]
         yield "stop_token_ids", self.stop_token_ids
 
-    def generations(self, max_tokens: int, grammar: str) -> list[GenerationParams]:
-        """What each answer to a prompt is asked for; where there is a seed it differs."""
+    def generations(self, max_tokens: int, prompt: EnginePrompt, ends: tuple[int, ...] = ()) -> list[GenerationParams]:
+        """What each answer to a prompt is asked for; where there is a seed it differs. ``ends`` end it too."""
         sampling = SamplingParams(
-            max_tokens=max_tokens,
+            max_tokens=prompt.num_scored + max_tokens,
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=max(self.top_k, 0),
@@ -200,13 +201,13 @@ class Generation(Declared):
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=self.repetition_penalty,
             logit_bias=self.logit_bias,
-            grammar=grammar,
+            grammar=prompt.grammar,
             num_logprobs=self.num_logprobs,
-            stop_token_ids=tuple(self.stop_token_ids),
-            min_tokens=self.min_tokens,
+            stop_token_ids=(*self.stop_token_ids, *ends),
+            min_tokens=self.min_tokens and prompt.num_scored + self.min_tokens,
         )
         return [
-            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.ignore_eos)
+            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.goes_on)
             for number in range(self.n)
         ]
 
@@ -214,6 +215,11 @@ class Generation(Declared):
     def stops(self) -> tuple[str, ...]:
         """Texts that end an answer."""
         return tuple(self.stop)
+
+    @property
+    def goes_on(self) -> bool:
+        """The model's end token does not end an answer."""
+        return self.ignore_eos
 
     @property
     @abstractmethod
@@ -230,6 +236,11 @@ class Generation(Declared):
         return None if self.seed is None else (self.seed + number + SEEDS // 2) % SEEDS - SEEDS // 2
 
 
+_PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+_NOT_SCORED = ("stop", "response_format", "structured_outputs", *_PENALTIES)
+"""Of these, the prompt's tokens would be a part of the answer."""
+
+
 class CompletionRequest(Generation):
     """``POST /completions``."""
 
@@ -238,12 +249,13 @@ class CompletionRequest(Generation):
 
     prompt: Annotated[tuple[Prompt, ...], PlainValidator(_prompts)]
     """A text, token ids, or a list of these. Choices are numbered prompt by prompt."""
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Of each answer; left out: 16."""
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Of each answer; left out: 16. 0 with `echo` and `logprobs` only."""
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     """Logprobs of the tokens, and of so many of the most probable ones."""
+    echo: bool = False
+    """Each answer begins with its prompt. With `logprobs` its tokens have theirs, at a step each: 2 to 4,000 tokens."""
     best_of: Annotated[JsonValue, NotServed(1, "send n and choose")] = None
-    echo: Annotated[JsonValue, NotServed(False, "leave it out")] = None
     suffix: Annotated[JsonValue, NotServed(None, "leave it out")] = None
     add_special_tokens: Annotated[JsonValue, NotServed(True, "send token ids")] = None
 
@@ -254,6 +266,25 @@ class CompletionRequest(Generation):
                 "n", f"{len(self.prompt)} prompts with {self.n} answers each are more than {MAX_CHOICES}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _scores_alone(self) -> "CompletionRequest":
+        if self.max_tokens == 0 and not self.is_scored:
+            raise ParameterError("max_tokens", "0 is served with echo and logprobs only; send 1 or more")
+        for name in _NOT_SCORED if self.is_scored else ():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ParameterError("echo", f"with logprobs is not served beside {name}; leave one of the three out")
+        return self
+
+    @property
+    def is_scored(self) -> bool:
+        """Logprobs of the prompt's tokens are asked for."""
+        return self.echo and self.logprobs is not None
+
+    @property
+    def goes_on(self) -> bool:
+        """The model's end token does not end an answer; nor a scored prompt, where at most one token follows."""
+        return self.ignore_eos or (self.is_scored and self.max_tokens in (0, 1))
 
     @property
     def asked_tokens(self) -> tuple[str, int | None]:

@@ -20,6 +20,7 @@ from runtime.stream import Delta, GenerationParams
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from service.deployment.settings import read_settings
+from service.openai.echo import scored
 
 pytestmark = [
     pytest.mark.exhaustive,
@@ -103,3 +104,16 @@ async def test_a_prefix_that_was_computed_is_not_computed_again(subject):
     prompt = "The tide came in. " * 30
     cold, warm = [(await said(router, prompt))[1][-1].usage for _ in range(2)]
     assert (cold.cached_tokens, warm.cached_tokens > 100) == (0, True)
+
+
+async def test_a_scored_prompt_has_the_logprobs_of_transformers(subject):
+    """What was recorded token by token, told as the end of a prompt."""
+    _, router, _ = subject
+    for one in json.loads(RECORDED.read_text())[:12:2]:
+        whole = (*one["prompt"], *one["tokens"])
+        prompt = scored(whole, ends=())
+        params = GenerationParams(SamplingParams(max_tokens=prompt.num_scored, grammar=prompt.grammar), ignore_eos=True)
+        deltas = [delta async for delta in router.generate(prompt.tokens, params)]
+        assert tuple(delta.token_id for delta in deltas) == whole[1:]
+        told = [delta.logprob for delta in deltas][-len(one["tokens"]) :]
+        assert max(abs(a - b) for a, b in zip(told, one["logprobs"], strict=True)) < TOLERANCE

@@ -149,7 +149,7 @@ PLAIN = {"model": "counting", "prompt": "abc", "max_tokens": 2}
         ("completions", {}, {"model": "counting"}, 400, "missing_required_parameter", "prompt: is missing"),
         ("completions", {}, {**PLAIN, "mood": 1}, 400, "unknown_parameter", "mood: is not a parameter"),
         ("completions", {}, {**PLAIN, "n": 0}, 400, "invalid_value", "n: "),
-        ("completions", {}, {**PLAIN, "echo": True}, 400, "unsupported_value", "echo: is not served here"),
+        ("completions", {}, {**PLAIN, "suffix": "x"}, 400, "unsupported_value", "suffix: is not served here"),
         (
             "completions",
             {"Content-Type": "text/plain"},

@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from service.openai.api import openai_app
 from service.openai.declaration import ParameterError
+from service.openai.echo import EnginePrompt
 from service.openai.requests import ChatRequest, CompletionRequest
 from tests.rows import rows
 from tests.service.open_door import behind_open_door
@@ -37,7 +38,7 @@ def chat(**parameters) -> ChatRequest:
 
 
 def test_what_nobody_asks_for_is_as_the_engines_have_it():
-    (params,) = completion().generations(5, "")
+    (params,) = completion().generations(5, EnginePrompt((1,)))
 
     sampling = params.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (1.0, 1.0, 0, 0.0)
@@ -50,7 +51,7 @@ def test_every_parameter_reaches_the_engine():
     asked = {"min_p": 0.1, "presence_penalty": 1, "frequency_penalty": -2, "repetition_penalty": 1.5, "top_k": -1,
              "logit_bias": {"5": -100, "7": 2.5}, "stop": "x", "stop_token_ids": [3], "logprobs": 2, "ignore_eos": True,
              "temperature": 0, "top_p": 0.5}  # fmt: skip
-    (params,) = completion(**asked).generations(5, "G")
+    (params,) = completion(**asked).generations(5, EnginePrompt((1,), "G"))
 
     sampling = params.sampling
     assert (sampling.min_p, sampling.presence_penalty, sampling.frequency_penalty) == (0.1, 1.0, -2.0)
@@ -63,7 +64,7 @@ def test_every_parameter_reaches_the_engine():
 
 def test_seeds_of_siblings_follow_one_another_and_stay_in_their_range():
     def seeds(**parameters) -> list[int | None]:
-        return [params.sampling.seed for params in completion(n=3, **parameters).generations(5, "")]
+        return [params.sampling.seed for params in completion(n=3, **parameters).generations(5, EnginePrompt((1,)))]
 
     assert seeds() == [None] * 3
     assert seeds(seed=7) == [7, 8, 9]
@@ -90,7 +91,7 @@ def test_nulls_and_what_frameworks_send_by_habit_change_nothing():
     assert chat(**nulls) == chat()
     habits = {"user": "me", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "prompt_cache_key": "k",
               "safety_identifier": "s", "parallel_tool_calls": True, "stream_options": {"include_obfuscation": True}}  # fmt: skip
-    assert chat(**habits).generations(5, "") == chat().generations(5, "")
+    assert chat(**habits).generations(5, EnginePrompt((1,))) == chat().generations(5, EnginePrompt((1,)))
 
 
 def test_the_limit_of_chat_has_two_names():
@@ -137,9 +138,13 @@ def test_a_grammar_holds_only_what_was_asked_for(parameters, has_grammar):
         ({"n": 129}, "n", "less"),
         ({"n": "2"}, "n", "integer"),
         ({"best_of": 3}, "best_of", "send n"),
-        ({"echo": True}, "echo", "not served"),
+        ({"echo": True, "logprobs": 0, "stop": "x"}, "echo", "not served beside stop"),
+        ({"echo": True, "logprobs": 0, "presence_penalty": 1}, "echo", "beside presence_penalty"),
+        ({"echo": 1}, "echo", "boolean"),
         ({"suffix": "x"}, "suffix", "not served"),
-        ({"max_tokens": 0}, "max_tokens", "greater"),
+        ({"max_tokens": -1}, "max_tokens", "greater"),
+        ({"max_tokens": 0}, "max_tokens", "echo and logprobs"),
+        ({"max_tokens": 0, "echo": True}, "max_tokens", "echo and logprobs"),
         ({"temperature": -1}, "temperature", "greater"),
         ({"temperature": "0.5"}, "temperature", "number"),
         ({"temperature": True}, "temperature", "number"),
@@ -259,3 +264,18 @@ def test_tokens_that_do_not_exist_are_refused(parameters, param):
     with pytest.raises(ParameterError, match="token 98 is not in the vocabulary of 98 tokens") as caught:
         body.check_tokens(98)
     assert caught.value.parameter == param
+
+
+@rows(
+    ("parameters", "goes_on"),
+    [
+        ({}, False),
+        ({"max_tokens": 1}, False),
+        ({"echo": True, "logprobs": 1}, False),
+        ({"echo": True, "logprobs": 1, "max_tokens": 1}, True),
+        ({"ignore_eos": True}, True),
+    ],
+)
+def test_an_end_token_of_a_prompt_that_is_only_scored_ends_nothing(parameters, goes_on):
+    (params,) = completion(**parameters).generations(5, EnginePrompt((1,)))
+    assert params.ignore_eos is goes_on
