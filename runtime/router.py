@@ -141,6 +141,8 @@ class Router:
                 observer.arrived(len(token_ids))
             while finish is None:
                 for arrival in await stream.next_arrivals():
+                    if params.told and not stream.is_led:
+                        yield stream.lead(params.told, arrival)
                     delta = stream.delta(arrival)
                     finish = delta.finish
                     yield delta

@@ -1,6 +1,7 @@
 """One generation on its way to its client: what is asked, what comes, and who wants to know."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -46,6 +47,8 @@ class GenerationParams:
     """When its client's request began to come, as ``time.monotonic``; None: when it is asked for here."""
     is_urgent: bool = False
     """It goes before others that wait."""
+    told: tuple[int, ...] = ()
+    """Tokens of the prompt whose text comes before the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,8 @@ class Stream:
     num_tokens: int = 0
     """Delivered to the client."""
     num_cached: int | None = None
+    is_led: bool = False
+    """What comes before its output was told."""
     is_ended: bool = False
     """The engine is through with it."""
     is_closed: bool = False
@@ -192,6 +197,11 @@ class Stream:
         if self.arrivals:
             await asyncio.sleep(0)
         return arrivals
+
+    def lead(self, told: Sequence[int], first: TokenArrival) -> Delta:
+        """Text of a prompt that comes before what comes first."""
+        self.is_led = True
+        return Delta(self.text.begin(told), told[0], 0.0, (), -1, None, first.fingerprint, first.at_s)
 
     def delta(self, arrival: TokenArrival) -> Delta:
         """What the client gets for one token."""

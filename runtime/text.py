@@ -24,6 +24,11 @@ class Detokenizer:
         self._given = ""
         """The text of the first ``_num_given`` tokens of the window."""
 
+    def begin(self, token_ids: Sequence[int]) -> str:
+        """The same for many tokens at once."""
+        self._window += token_ids[:-1]
+        return self.add(token_ids[-1]) if token_ids else ""
+
     def add(self, token_id: int) -> str:
         """The text that became certain with this token, often empty for part of a multi-byte character."""
         self._window.append(token_id)
@@ -77,6 +82,10 @@ class TextStream:
     def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str]) -> None:
         self._detokenizer = Detokenizer(decode)
         self._stops = StopStrings(stops)
+
+    def begin(self, token_ids: Sequence[int]) -> str:
+        """Text that comes before, in which nothing is searched for; what is no whole character yet comes later."""
+        return self._detokenizer.begin(token_ids)
 
     def add(self, token_id: int) -> tuple[str, bool]:
         """The text that may go out with this token, and whether a stop string ended it."""

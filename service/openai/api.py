@@ -31,7 +31,7 @@ from service.http.intake import ARRIVED
 from service.openai.calls import CallReader
 from service.openai.chunks import DONE, Choice, CompletionWriter, Json, Labels, Numbered, error_chunk
 from service.openai.declaration import ParameterError, naming
-from service.openai.echo import EnginePrompt, echoed, scored
+from service.openai.echo import EnginePrompt, counted, scored
 from service.openai.requests import ChatRequest, CompletionRequest, Generation
 
 Generations = Sequence[AsyncGenerator[Delta, None]]
@@ -110,12 +110,8 @@ def openai_app(served: Mapping[str, Endpoint]) -> FastAPI:
         with naming("prompt"):
             encoded = await here.router.encoder.prompts(body.prompt)
         labels = here.labels if body.logprobs is not None else None
-        prompts = [_scored(tokens, body, here) if body.is_scored else EnginePrompt(tokens, text) for tokens in encoded]
+        prompts = [_prompt(tokens, text, body, here) for tokens in encoded]
         generations = _generations(body, here, prompts, request)
-        if body.echo:
-            decode = here.router.tokenizer.decode
-            for_each = [prompt for prompt in prompts for _ in range(body.n)]
-            generations = [echoed(deltas, prompt, decode) for deltas, prompt in zip(generations, for_each, strict=True)]
         return await _respond(request, body, generations, _answer(body, len(prompts), labels))
 
     @app.post("/chat/completions", openapi_extra=needs(Right.INFER))
@@ -159,7 +155,10 @@ async def _conversation(body: ChatRequest, here: Endpoint) -> tuple[int, ...]:
         return await here.router.encoder.chat(body.conversation(), tools)
 
 
-def _scored(tokens: tuple[int, ...], body: CompletionRequest, here: Endpoint) -> EnginePrompt:
+def _prompt(tokens: tuple[int, ...], text: str, body: CompletionRequest, here: Endpoint) -> EnginePrompt:
+    """As the engine gets it; ``text`` is the grammar."""
+    if not body.is_scored:
+        return EnginePrompt(tokens, text, told=tokens if body.echo else ())
     ends = () if body.goes_on else here.router.tokenizer.eos_ids
     return scored(tokens, (*body.stop_token_ids, *ends))
 
@@ -176,20 +175,20 @@ def _generations(body: Generation, here: Endpoint, prompts: Sequence[EnginePromp
     special = here.router.tokenizer.special_by_text
     ends = tuple(special[text] for text in body.stop if text in special)  # of which no text is ever made
     is_urgent = caller.name == TRANSLATOR
-    return [
-        here.router.generate(
-            prompt.tokens, replace(param, tenant=caller.tenant or "", arrived_s=arrived_s, is_urgent=is_urgent)
-        )
-        for prompt in prompts
-        for param in body.generations(max_tokens, prompt, ends)
-    ]
+    generations = list[AsyncGenerator[Delta, None]]()
+    for prompt in prompts:
+        for param in body.generations(max_tokens, prompt, ends):
+            said = replace(param, tenant=caller.tenant or "", arrived_s=arrived_s, is_urgent=is_urgent)
+            deltas = here.router.generate(prompt.tokens, said)
+            generations.append(counted(deltas, prompt.num_scored) if prompt.num_scored else deltas)
+    return generations
 
 
 def _max_tokens(body: Generation, here: Endpoint, num_prompt_tokens: int) -> int:
     """Of each answer: what the request says, else what is usual and the context leaves."""
     room = here.context_tokens - num_prompt_tokens
     parameter, count = body.asked_tokens
-    if room < 1:
+    if room < (0 if count == 0 else 1):
         message = (
             f"{OVER_CONTEXT} {here.context_tokens} tokens, and the prompt has {num_prompt_tokens}; send a shorter one"
         )
@@ -307,7 +306,8 @@ def _handle_errors(app: FastAPI) -> None:
     async def fault(_: Request, error: RuntimeFault) -> JSONResponse:
         status, kind = STATUS.get(type(error), (500, "server_error"))
         param = error.parameter if isinstance(error, ParameterError) else None
-        code = "context_length_exceeded" if OVER_CONTEXT in str(error) else None
+        code = "invalid_value" if param else None
+        code = "context_length_exceeded" if OVER_CONTEXT in str(error) else code
         later = {"Retry-After": str(RETRY_AFTER_S[Code.ENGINE_LOST])} if status == 503 else None
         return JSONResponse(error_document(str(error), kind, param, code), status, later)
 

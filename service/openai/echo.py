@@ -3,9 +3,9 @@
 A scored prompt is said by the engine itself, a step a token: its grammar leaves nothing else, and logprobs are the model's own.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from runtime import grammar
 from runtime.stream import Delta, Usage
@@ -24,6 +24,8 @@ class EnginePrompt:
     """What the engine must say; empty: anything."""
     num_scored: int = 0
     """Tokens of the client's prompt that the engine says first."""
+    told: tuple[int, ...] = ()
+    """Tokens of the prompt whose text comes before."""
 
 
 def scored(tokens: tuple[int, ...], ends: Collection[int]) -> EnginePrompt:
@@ -42,28 +44,14 @@ def scored(tokens: tuple[int, ...], ends: Collection[int]) -> EnginePrompt:
             f"token {ending[0]} ends an answer; send ignore_eos or max_tokens: 1, or leave out echo or logprobs",
         )
     in_turn = " ".join(f"<[{token}]>" for token in tokens[1:])
-    return EnginePrompt(tokens[:1], grammar.lark(f"start: {in_turn} <[*]>*"), len(tokens) - 1)
+    return EnginePrompt(tokens[:1], grammar.lark(f"start: {in_turn} <[*]>*"), len(tokens) - 1, tokens[:1])
 
 
-async def echoed(
-    generation: AsyncGenerator[Delta, None], prompt: EnginePrompt, decode: Callable[[Sequence[int]], str]
-) -> AsyncGenerator[Delta, None]:
-    """The generation behind what was not generated of its prompt, and its usage as the client counts."""
-    is_begun = False
+async def counted(generation: AsyncGenerator[Delta, None], num_scored: int) -> AsyncGenerator[Delta, None]:
+    """The generation with its usage as the client counts: what was scored is of the prompt."""
     async with aclosing(generation):
         async for delta in generation:
-            if not is_begun and not delta.is_pause:
-                is_begun = True
-                yield replace(
-                    delta,
-                    text=decode(prompt.tokens),
-                    token_id=prompt.tokens[0],
-                    index=-1,
-                    finish=None,
-                    usage=None,
-                )
-            if delta.usage is not None:
-                prompt_tokens = delta.usage.prompt_tokens + prompt.num_scored
-                completion_tokens = delta.usage.completion_tokens - prompt.num_scored
-                delta.usage = Usage(prompt_tokens, completion_tokens, delta.usage.cached_tokens)
+            if (usage := delta.usage) is not None:
+                prompt_tokens = usage.prompt_tokens + num_scored
+                delta.usage = Usage(prompt_tokens, usage.completion_tokens - num_scored, usage.cached_tokens)
             yield delta

@@ -207,7 +207,7 @@ class Generation(Declared):
             min_tokens=self.min_tokens and prompt.num_scored + self.min_tokens,
         )
         return [
-            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.goes_on)
+            GenerationParams(replace(sampling, seed=self._seed(number)), self.stops, self.goes_on, told=prompt.told)
             for number in range(self.n)
         ]
 

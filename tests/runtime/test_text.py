@@ -55,6 +55,14 @@ def test_a_byte_level_tokenizer_agrees(token_ids):
     assert "".join(seen) + detokenizer.flush() == tokenizer.decode(token_ids)
 
 
+@given(st.binary(max_size=40), st.integers(0, 40))
+def test_text_goes_on_where_what_comes_before_it_ends(data, begins):
+    for tokens, decode in ((data, decode_bytes), ([*data], decode_words)):
+        stream = TextStream(decode, [])
+        seen = [stream.begin(tokens[:begins]), *(stream.add(token)[0] for token in tokens[begins:]), stream.end()[0]]
+        assert "".join(seen) == decode(tokens)
+
+
 def test_the_space_before_a_word_is_kept_between_pieces_and_not_at_the_start():
     detokenizer = Detokenizer(decode_words)
     assert [detokenizer.add(token_id) for token_id in (1, 2, 3)] == ["w1", " w2", " w3"]

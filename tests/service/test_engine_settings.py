@@ -40,6 +40,7 @@ def with_limits(limits: str, rest: str = "") -> str:
         (5e9, "", (32, 32, 32), 14.1),
         (5e9, "max_step_tokens: 128", (64, 64, 128), 54.8),
         (5e9, "max_sequences: 48", (48, 64, 64), 27.7),
+        (5e9, "max_sequences: 64", (64, 64, 64), 27.7),
     ],
 )
 def test_what_the_file_leaves_out_follows_from_how_long_a_step_takes(tmp_path, flops_s, said, steps, cut_s):

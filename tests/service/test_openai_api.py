@@ -166,6 +166,15 @@ PLAIN = {"model": "counting", "prompt": "abc", "max_tokens": 2}
             "invalid_value",
             "(no Content-Type); send Content-Type: application/json",
         ),
+        ("completions", {}, {**PLAIN, "max_tokens": 0}, 400, "invalid_value", "echo and logprobs"),
+        (
+            "completions",
+            {},
+            {**PLAIN, "logit_bias": {"99": 1}},
+            400,
+            "invalid_value",
+            "token 99 is not in the vocabulary",
+        ),
         ("completions", {}, {**PLAIN, "model": "gpt-9"}, 404, "model_not_found", "'gpt-9' is not served here"),
     ],
 )

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from dataclasses import asdict
 
@@ -5,6 +6,7 @@ import pytest
 import yaml
 
 from runtime.torch_engine.calibrate import Calibration
+from selector.profiles import fit_cpu
 from selector.profiles import load as shipped
 from service.deployment import profiles
 from service.deployment.file import load
@@ -115,6 +117,21 @@ def test_a_folder_that_cannot_be_written_only_costs_the_next_measurement(tmp_pat
     (tmp_path / "file").write_text("")
 
     assert profiles_of(read(tmp_path), tmp_path / "file")["CPU"].kind == "CPU"
+
+
+@rows(
+    ("cpus", "named", "is_fitted"),
+    [("CPU", None, True), ("CPU", "H200", False), ("L4", None, False)],
+)
+def test_settings_follow_from_a_cpu_where_all_runs_on_one_that_was_measured(tmp_path, measured, cpus, named, is_fitted):
+    text = DEPLOYMENT.replace("kind: CPU, count: 4", f"kind: {cpus}, count: 4")
+    if cpus != "CPU":
+        text = text.replace("gpus: [", "gpus: [{kind: CPU, count: 1, memory_gb: 1}, ").replace("pp2", "L4x2")
+    deployment = read(tmp_path, text + (f"profiles: {{CPU: {named}}}\n" if named else ""))
+    slow = dataclasses.replace(fit_cpu(SAMPLES), flops_s={"fp32": 1e6})
+    model = deployment.model()
+    known = {**profiles_of(deployment, tmp_path / "data"), **({} if named else {"CPU": slow})}
+    assert (profiles.fitted(model, known) != model) is is_fitted
 
 
 def test_speeds_are_peaks_of_the_data_sheet_and_a_measured_kind_has_none(tmp_path):

@@ -186,7 +186,10 @@ class Scheduler:
             )
         if self._blocks_for(total) > self.request_blocks:
             capacity = self.request_blocks * self._block_size
-            raise RequestError(f"{total} tokens do not fit the KV cache of {capacity} tokens; ask for fewer")
+            raise RequestError(
+                f"{OVER_CONTEXT} {capacity} tokens here: {total} tokens do not fit the KV cache of {capacity} tokens; "
+                "ask for fewer"
+            )
         if matcher is not None:
             matcher.advance(list(request.past))
         mask = None if matcher is None else matcher.mask()

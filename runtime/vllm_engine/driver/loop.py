@@ -12,7 +12,7 @@ from typing import Any
 
 from runtime.capabilities import Batching
 from runtime.engine import EngineStats, Finish, GenerationRequest, SamplingParams, Token
-from runtime.errors import RequestError, RuntimeFault
+from runtime.errors import OVER_CONTEXT, RequestError, RuntimeFault
 from runtime.process import messages as wire
 from runtime.process.channel import BlockingChannel
 from runtime.vllm_engine import messages
@@ -120,7 +120,9 @@ class VllmDriver:
             raise RequestError(f"request {request.request_id} runs already; submit it again when it has ended")
         total = len(request.prompt) + request.sampling.max_tokens
         if not request.prompt or total > self.max_tokens:
-            raise RequestError(f"{total} tokens in all, but from 2 to {self.max_tokens} can be served; ask for fewer")
+            raise RequestError(
+                f"{OVER_CONTEXT} {self.max_tokens} tokens, and {total} of at least 2 are asked for; ask for fewer"
+            )
         try:
             self._add(messages.Parking(request, request.past))
         except ValueError as error:
