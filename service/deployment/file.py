@@ -24,7 +24,16 @@ from runtime.models import Cluster, Gpu, Link, Node
 from selector.profiles import is_file, kinds
 from service.deployment.located_yaml import LocatedYaml, Section, read
 from service.deployment.models import ServedModel, read_models
-from service.deployment.policy import Approval, Auth, ClientLimits, Rules, read_approval, read_auth, read_clients
+from service.deployment.policy import (
+    Approval,
+    Auth,
+    ClientLimits,
+    Retention,
+    Rules,
+    read_approval,
+    read_auth,
+    read_clients,
+)
 from service.documents.errors import RefusedError
 from service.documents.problems import Code, Detail
 from service.documents.promises import Mode
@@ -61,6 +70,7 @@ class Deployment:
     limits: Limits
     """They hold for each model."""
     clients: ClientLimits
+    retention: Retention
     auth: Auth
     proxies: tuple[str, ...]
     """Networks of those whose ``X-Forwarded-For`` is believed: proxies, and the console."""
@@ -168,6 +178,7 @@ def load(file: Path) -> Deployment:
         windows={name: _window(source, name, timezone) for name in data.get("windows", {})},
         limits=_limits(data.get("limits", {})),
         clients=read_clients(source, [model.spec.max_position_embeddings for model in models]),
+        retention=Retention(**data.get("retention", {})),
         auth=read_auth(source),
         proxies=tuple(_proxies(source)) if "proxies" in data else (),
         approval=(approval := _approval(source)),

@@ -141,6 +141,16 @@ class Rules:
         return max(self.patience_s, self.tick_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """For how long records are kept."""
+
+    plans_days: float = 90
+    """Plans that nobody applied, and intents without a plan that were never activated."""
+    history_days: float = 400
+    """Operations that have ended, with their plans, journal, verdicts and topologies; and how far goals were kept."""
+
+
 def read_auth(source: LocatedYaml) -> Auth:
     """What the file says under ``auth``."""
     fields: Section | str = source.get(("auth",)) or {}
