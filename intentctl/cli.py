@@ -357,11 +357,14 @@ def serve(
         int | None, typer.Option("--port", help="0 lets the system choose. [8642]", min=0, max=65535)
     ] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder for data.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stand by while another service owns the data, and start when it is gone.")
+    ] = False,
 ) -> None:
     """Serve a deployment and print its address."""
     from intentctl import commands
 
-    commands.serve(deployment, host=host, port=port, data_dir=data_dir)
+    commands.serve(deployment, host=host, port=port, data_dir=data_dir, wait=wait or None)
 
 
 @app.command()

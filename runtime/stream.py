@@ -198,10 +198,10 @@ class Stream:
             await asyncio.sleep(0)
         return arrivals
 
-    def lead(self, told: Sequence[int], first: TokenArrival) -> Delta:
+    def lead(self, tokens: Sequence[int], first: TokenArrival) -> Delta:
         """Text of a prompt that comes before what comes first."""
         self.is_led = True
-        return Delta(self.text.begin(told), told[0], 0.0, (), -1, None, first.fingerprint, first.at_s)
+        return Delta(self.text.begin(tokens), tokens[0], 0.0, (), -1, None, first.fingerprint, first.at_s)
 
     def delta(self, arrival: TokenArrival) -> Delta:
         """What the client gets for one token."""

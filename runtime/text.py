@@ -84,7 +84,7 @@ class TextStream:
         self._stops = StopStrings(stops)
 
     def begin(self, token_ids: Sequence[int]) -> str:
-        """Text that comes before, in which nothing is searched for; what is no whole character yet comes later."""
+        """Text before, in which no stop string is looked for; a character that is not whole comes later."""
         return self._detokenizer.begin(token_ids)
 
     def add(self, token_id: int) -> tuple[str, bool]:

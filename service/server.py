@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOPPED = "the service stopped before the answer's end; send the request again"
+STEPPING_DOWN_S = 86_400.0
+"""How long streams of a service that lost its database may go on: to their end, or until it is asked to stop."""
 CLOSING_S = 1
 """How long clients may take to read the end of answers that were ended."""
 
@@ -75,6 +77,8 @@ async def _serve(
     async with compose(deployment, settings) as parts:
         gc.freeze()  # what start-up made lives on: a full collection walking it would hold up every stream
         await ApiServer(parts, announce, settings.log_level).serve(sockets=[listener])
+    if parts.store.lease is not None and parts.store.lease.lost_to:
+        raise StartError(f"this service ended, as {parts.store.lease.lost_to} owns its database")
 
 
 class ApiServer(uvicorn.Server):
@@ -109,6 +113,15 @@ class ApiServer(uvicorn.Server):
         self.should_exit = True
         self.intake.stop(self._patience_s)
 
+    def step_down(self) -> None:
+        """Take nothing new, as another service owns the database; streams go on to their end."""
+        if not self.should_exit:
+            self._patience_s = STEPPING_DOWN_S
+            self.should_exit = True
+            self.intake.stop(self._patience_s, "the service has lost its database to another one")
+            for serving in self._parts.servings.values():
+                serving.give_up()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """SIGINT and SIGTERM ask to stop.
@@ -132,6 +145,11 @@ class ApiServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start on bound sockets, then tell the URL of the first."""
+        if self._parts.store.lease is not None:
+            lose = partial(asyncio.get_running_loop().call_soon_threadsafe, self.step_down)
+            self._parts.store.lease.on_loss.append(lose)
+            if self._parts.store.lease.lost_to:
+                self.step_down()
         await super().startup(sockets)
         for listener in (sockets or ())[:1]:
             host, port = listener.getsockname()[:2]

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 
 from intent.models import LlmSettings
 from runtime.engine import Engine
 from runtime.process.content import PinnedCheckpoint, warn_of_change
+from runtime.process.supervised import supervised
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
@@ -19,6 +20,7 @@ from service.control.wiring import PromiseService, keep_promises
 from service.deployment import engines
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel
+from service.deployment.policy import Retention
 from service.deployment.profiles import crowded, fitted, forget_outdated, load_profiles
 from service.deployment.settings import Settings, llm_settings
 from service.documents.access import TRANSLATOR
@@ -32,7 +34,10 @@ from service.serving.metrics import Metrics, ServiceMetrics
 from service.serving.restart import begin, close_unfinished, start_without_the_broken
 from service.serving.serving import Serving, ServingStorage
 from service.serving.worker_process import WorkerProcess
-from service.store.lock import take_lock
+from service.store.database import connect, prepare
+from service.store.lease import Lease
+from service.store.lock import lock_of
+from service.store.retention import keep_pruned
 from service.store.store import Store
 
 AT_ONCE = 64
@@ -76,9 +81,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
     pinned = {model.name: PinnedCheckpoint.of(model.to_serve()) for model in deployment.models}
     tokenizers = {model.name: Tokenizer.load(model.to_serve()) for model in deployment.models}
     async with AsyncExitStack() as stack:
-        stack.enter_context(take_lock(settings.folder, settings.inference_url))
-        opened = Store.open(settings.folder, settings.database_url, settings.database_password())
-        store = stack.enter_context(closing(opened))
+        store = await stack.enter_async_context(owned_store(settings, deployment.retention))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)
         access = open_access(store, deployment, settings.folder)
@@ -114,6 +117,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
         metrics = ServiceMetrics()
+        metrics.lease = store.lease
         metrics.certificate_ends = hosts.certificate_ends if hosts else {}
         metrics.on_failure += [watch.turned_away for watch in watches.values()]
         yield Composition(
@@ -130,6 +134,27 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             reading=reading,
             metrics=metrics,
         )
+
+
+@asynccontextmanager
+async def owned_store(settings: Settings, kept: Retention) -> AsyncIterator[Store]:
+    """The store of a service, which nobody else writes until it is closed; old records are forgotten.
+
+    Raises:
+        StartError: another service has the folder or the database, and is not waited for.
+        StoreError: the database cannot be used.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(await lock_of(settings.folder, settings.inference_url, wait=settings.wait))
+        database = connect(settings.folder, settings.database_url, settings.database_password())
+        stack.callback(database.dispose)
+        has_lock = settings.database_url is None
+        lease = await Lease.taken(database, settings.told_at, wait=settings.wait, has_lock=has_lock)
+        prepare(database)
+        store = stack.enter_context(closing(Store(database, lease)))
+        pruning = asyncio.create_task(supervised("pruning", partial(keep_pruned, store, kept)))
+        stack.callback(pruning.cancel)
+        yield store
 
 
 @asynccontextmanager

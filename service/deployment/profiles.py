@@ -82,7 +82,7 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
 
 
 def fitted(model: ServedModel, profiles: Mapping[str, Profile]) -> ServedModel:
-    """With engine settings that suit how long its steps take, where it runs on CPUs alone, in fp32 as the profile knows it."""
+    """With engine settings that suit how long its steps take, where it runs on CPUs alone in fp32."""
     on_cpus = {*model.cluster.kinds} == {CPU} and CPU in profiles and "fp32" in profiles[CPU].flops_s
     if model.engine.name != "torch" or not on_cpus:
         return model

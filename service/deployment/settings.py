@@ -4,6 +4,7 @@ The only place that reads the environment (``INTENTCTL_*`` and keys).
 """
 
 import os
+import socket
 from pathlib import Path
 from typing import Literal
 
@@ -35,12 +36,19 @@ class Settings(BaseSettings):
     server: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     log_format: LogFormat = "text"
+    wait: bool = False
+    """Stand by where another service owns the data folder or the database, and start when it is gone."""
 
     @property
     def inference_url(self) -> str:
         """Where this machine reaches the service's inference API."""
         host = "127.0.0.1" if self.host in {"", "0.0.0.0"} else self.host  # noqa: S104 - what it listens on
         return f"http://{host}:{self.port}/openai/v1"
+
+    @property
+    def told_at(self) -> str:
+        """What the service is called where another one wants its database."""
+        return f"{socket.gethostname()}:{self.port} (process {os.getpid()}, {self.folder})"
 
     @property
     def folder(self) -> Path:

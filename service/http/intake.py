@@ -18,6 +18,8 @@ from service.documents.access import CALLER
 from service.serving.metrics import ServiceMetrics
 
 MAX_HEADERS = 100
+LONGEST_RETRY_S = 60
+"""What a client is told to wait at most."""
 LINGER_S = 2.0
 """How long a client that was refused may go on sending, so that it reads why instead of finding its connection reset."""
 ARRIVED = "arrived_s"
@@ -43,11 +45,13 @@ class Intake:
         self._by_key = Counter[str]()
         self._ended = asyncio.Event()
         self._stops_at_s: float | None = None
+        self._why = ""
 
-    def stop(self, within_s: float) -> None:
+    def stop(self, within_s: float, why: str = "the service is stopping") -> None:
         """Take nothing more but requests that only look; ``within_s`` is how long what is under way may take."""
         if self._stops_at_s is None:
             self._stops_at_s = time.monotonic() + within_s
+            self._why = why
 
     async def quiet(self) -> None:
         """Return when nothing is under way but requests that only look."""
@@ -116,8 +120,8 @@ class Intake:
     def _refuse_when_stopping(self, method: str, path: str) -> None:
         if self._stops_at_s is None or (method in {"GET", "HEAD"} and path != "/readyz"):
             return
-        left_s = max(1, math.ceil(self._stops_at_s - time.monotonic()))
-        raise Refusal("stopping", 503, "the service is stopping and takes nothing new; send it to another", left_s)
+        left_s = max(1, math.ceil(min(LONGEST_RETRY_S, self._stops_at_s - time.monotonic())))
+        raise Refusal("stopping", 503, f"{self._why} and takes nothing new; send it to another", left_s)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most = self._limits.max_body_bytes

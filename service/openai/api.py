@@ -178,8 +178,8 @@ def _generations(body: Generation, here: Endpoint, prompts: Sequence[EnginePromp
     generations = list[AsyncGenerator[Delta, None]]()
     for prompt in prompts:
         for param in body.generations(max_tokens, prompt, ends):
-            said = replace(param, tenant=caller.tenant or "", arrived_s=arrived_s, is_urgent=is_urgent)
-            deltas = here.router.generate(prompt.tokens, said)
+            own = replace(param, tenant=caller.tenant or "", arrived_s=arrived_s, is_urgent=is_urgent)
+            deltas = here.router.generate(prompt.tokens, own)
             generations.append(counted(deltas, prompt.num_scored) if prompt.num_scored else deltas)
     return generations
 

@@ -14,6 +14,7 @@ from runtime.models import CutoverReport, Phase, Reason
 from runtime.process.supervised import ERRORS
 from runtime.stream import Usage
 from service.access.refusals import TurnedAway
+from service.store.lease import Lease
 
 
 def merged(expositions: Iterable[str]) -> str:
@@ -40,6 +41,7 @@ class ServiceMetrics(Collector):
     def __init__(self) -> None:
         self.certificate_ends: Mapping[str, float] = {}
         """Of those between hosts, Unix seconds by the files' names."""
+        self.lease: Lease | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._family = Counter(
@@ -72,7 +74,9 @@ class ServiceMetrics(Collector):
         left_s = GaugeMetricFamily("intentctl_certificate_left_seconds", about, labels=["certificate"])
         for name, end_s in sorted(self.certificate_ends.items()):
             left_s.add_metric([name], end_s - time.time())
-        yield from (errors, left_s)
+        about = "1 while this service owns its database, 0 once another one does"
+        owns = GaugeMetricFamily("intentctl_owns_database", about, int(self.lease is None or not self.lease.lost_to))
+        yield from (errors, left_s, owns)
 
     def render(self) -> str:
         """The text exposition."""

@@ -378,6 +378,10 @@ class Serving:
         if self._switch is not None:
             await asyncio.wait({self._switch})
 
+    def give_up(self) -> None:
+        """Bring a switch that has not cut to its end as soon as may be."""
+        self._coordinator.give_up()
+
     async def close(self) -> None:
         """Give up a switch that has not committed, and wait for its end."""
         if self._switch is not None:

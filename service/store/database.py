@@ -84,27 +84,68 @@ EARLIER = frozenset(f"000{number}" for number in range(1, 8))
 def open_database(folder: Path, url: str | None = None, password: str | None = None) -> Engine:
     """The database at a URL, or a SQLite file in the folder, with the tables of this version.
 
-    A ``password`` goes before one in the URL.
-
     Raises:
         StoreError: it cannot be opened or written, or its tables are those of a newer version.
     """
+    engine = connect(folder, url, password)
+    with ExitStack() as given_up:
+        given_up.callback(engine.dispose)
+        prepare(engine)
+        given_up.pop_all()
+    return engine
+
+
+def connect(folder: Path, url: str | None = None, password: str | None = None) -> Engine:
+    """The same, as it is: nothing was asked of it. A ``password`` goes before one in the URL.
+
+    Raises:
+        StoreError: the URL leads nowhere, or the folder cannot be written.
+    """
     named = _place(folder, url)
     where = named if password is None else _with_password(named, password)
-    shown = where.render_as_string(hide_password=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as given_up:
-            engine = _engine(where)
-            given_up.callback(engine.dispose)
-            migrate(engine)
-            _prove_writable(engine)
-            given_up.pop_all()
-        return engine
+        return _engine(where)
     except ModuleNotFoundError as error:
+        shown = where.render_as_string(hide_password=True)
         raise StoreError(f"the store {shown} needs {error.name}: pip install 'intentctl[postgres]'") from error
     except (OSError, SQLAlchemyError) as error:
-        raise StoreError(f"the store {shown} cannot be written: {_reason(error)}; {ELSEWHERE}") from error
+        raise _unwritable(error, where) from error
+
+
+def prepare(engine: Engine) -> None:
+    """Bring a database to the tables of this version, and see that it can be written.
+
+    Raises:
+        StoreError: it cannot, or its tables are those of a newer version.
+    """
+    with in_words(engine):
+        migrate(engine)
+        _prove_writable(engine)
+
+
+@contextmanager
+def in_words(engine: Engine) -> Iterator[None]:
+    """Put what a database raises at the start in words.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise _unwritable(error, engine.url) from error
+
+
+def _unwritable(error: Exception, where: URL) -> StoreError:
+    shown = where.render_as_string(hide_password=True)
+    return StoreError(f"the store {shown} cannot be written: {_reason(error)}; {ELSEWHERE}")
+
+
+def begin_alone(connection: Connection) -> None:
+    """Make a transaction one in which nobody else migrates or becomes the owner."""
+    for statement in LOCKED[connection.engine.dialect.name]:
+        connection.exec_driver_sql(statement)
 
 
 def migrate(engine: Engine) -> None:
@@ -116,8 +157,7 @@ def migrate(engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", "service:store/migrations")
     with engine.begin() as connection:
-        for statement in LOCKED[engine.dialect.name]:
-            connection.exec_driver_sql(statement)
+        begin_alone(connection)
         config.attributes["connection"] = connection
         has = set(MigrationContext.configure(connection).get_current_heads())
         if has & EARLIER:
@@ -190,11 +230,18 @@ class DatabaseCalls:
             return self._unusable(f"it did not answer within {LATE_S:g} s", STALLED_REMEDY, is_unknown=is_unknown)
         return self._unusable(_reason(error), REMEDY, is_unknown=is_unknown)
 
+    def settle(self) -> None:
+        """Let no transaction begin any more, and wait for those under way as long as one call may take."""
+        self._is_closed = True
+        until_s = time.monotonic() + LATE_S
+        ended = [self._turns.acquire(timeout=max(0.0, until_s - time.monotonic())) for _ in range(MOST_TURNS)]
+        for _ in filter(None, ended):
+            self._turns.release()
+
     def close(self) -> None:
         """Give back the connections and the threads, but those of late calls."""
         with suppress(TimeoutError):
             self._do(self._engine.dispose, lambda _: None)
-        self._is_closed = True
         self.on_return.clear()
         self._waiting.put(None)
 

@@ -1,6 +1,8 @@
 """One service to a data folder: two would count generations together and end each other's operations."""
 
+import asyncio
 import fcntl
+import logging
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -8,11 +10,57 @@ from typing import IO
 
 from service.documents.errors import StartError
 
+log = logging.getLogger(__name__)
+
 LOCK_FILE = "service.store.lock"
 TRIES = 10
 """``holder`` holds the lock for a moment when it looks."""
 BREATH_S = 0.05
 """Between two tries."""
+LOOK_S = 0.5
+"""Between two tries of a service that stands by."""
+OF_SEVERAL_MACHINES = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
+)
+
+
+async def lock_of(folder: Path, address: str, *, wait: bool) -> IO[str]:
+    """The lock of a folder, with its service's address; ``wait``: once another service has ended.
+
+    Raises:
+        StartError: another service holds it, or it cannot be written.
+    """
+    if wait and (kind := file_system(folder)) in OF_SEVERAL_MACHINES:
+        raise StartError(
+            f"{folder} is on a file system of several machines ({kind}), where a lock says nothing of who has died; "
+            "serve --wait wants a folder of this machine, and PostgreSQL for services on several"
+        )
+    is_told = False
+    while True:
+        try:
+            return take_lock(folder, address)
+        except LockedError as error:
+            if not wait:
+                raise
+            if not is_told:
+                log.warning("standing by: %s; this service starts when that one is gone", error)
+                is_told = True
+            await asyncio.sleep(LOOK_S)
+
+
+def file_system(folder: Path) -> str:
+    """The kind of file system that a folder is on, as Linux names it; empty elsewhere."""
+    place = folder.resolve()
+    mounted = dict[Path, str]()
+    with suppress(OSError):
+        for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
+            _, at, kind, *_ = line.split()
+            mounted[Path(at.replace("\\040", " "))] = kind
+    return next((mounted[above] for above in (place, *place.parents) if above in mounted), "")
+
+
+class LockedError(StartError):
+    """Another service holds a folder."""
 
 
 def take_lock(folder: Path, address: str = "") -> IO[str]:
@@ -21,7 +69,8 @@ def take_lock(folder: Path, address: str = "") -> IO[str]:
     It has the address of what holds it.
 
     Raises:
-        StartError: another service holds it, or it cannot be written.
+        LockedError: another service holds it.
+        StartError: it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +87,7 @@ def take_lock(folder: Path, address: str = "") -> IO[str]:
             print(address, end="", file=file, flush=True)
             return file
     file.close()
-    raise StartError(f"another service uses {folder}; give this one its own folder with --data-dir")
+    raise LockedError(f"another service uses {folder}; give this one its own folder with --data-dir")
 
 
 def holder(folder: Path) -> str:

@@ -6,18 +6,19 @@ Every method blocks, for some seconds at most, and may raise ``StoreError``; asy
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, Self, TypeVar
 
-from sqlalchemy import Engine, Executable, Select, delete, false, func, select, tuple_, update
+from sqlalchemy import Engine, Executable, Select, delete, event, false, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session
 
 from intent.document import from_document, to_document
 from intent.models import Intent
@@ -30,6 +31,7 @@ from service.documents.plans import VersionDocument
 from service.documents.problems import Code
 from service.documents.state import Cursor, Event, Kind, Listed, Page
 from service.store.database import MOST_TURNS, DatabaseCalls, open_database
+from service.store.lease import BEAT_S, Lease
 from service.store.tables import (
     AmendmentRow,
     ApprovalRow,
@@ -55,6 +57,27 @@ _JOINED: ContextVar[Session | None] = ContextVar("transaction", default=None)
 """The transaction that calls in this context are part of."""
 
 
+WROTE = "wrote"
+"""Under this name a session has that it is not only to read."""
+
+
+class _WritingSession(Session):
+    """Knows whether it wrote."""
+
+
+def _note_write(session: Session, *_: object) -> None:
+    session.info[WROTE] = True
+
+
+def _note_statement(state: ORMExecuteState) -> None:
+    if not state.is_select:
+        _note_write(state.session)
+
+
+event.listen(_WritingSession, "after_flush", _note_write)
+event.listen(_WritingSession, "do_orm_execute", _note_statement)
+
+
 class JournalLine(NamedTuple):
     """A line of a switch's journal."""
 
@@ -76,10 +99,16 @@ class Committed(NamedTuple):
 class Store:
     """The database."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, lease: Lease | None = None) -> None:
+        """``lease``: that of whoever may write; None: nobody else does, as while it is made or looked at."""
         self._engine = engine
+        self.lease = lease
         self.calls = DatabaseCalls(engine)
         self._threads = ThreadPoolExecutor(MOST_TURNS, thread_name_prefix="store")
+        self._is_closing = threading.Event()
+        if lease is not None:
+            # in a thread: a loop that is busy for some seconds, as with an import, loses nothing
+            threading.Thread(target=self._keep, args=(lease,), name="lease", daemon=True).start()
 
     @classmethod
     def open(cls, folder: Path, url: str | None = None, password: str | None = None) -> Self:
@@ -91,9 +120,22 @@ class Store:
         return cls(open_database(folder, url, password))
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Give back the lease and the connections; once is enough."""
+        if self._is_closing.is_set():
+            return
+        self._is_closing.set()
+        self.calls.settle()
+        if self.lease is not None and not self.lease.lost_to and self.calls.stalled_s is None:
+            with suppress(SQLAlchemyError, TimeoutError), self._engine.begin() as connection:
+                self.lease.give_back(connection)
         self._threads.shutdown(wait=False)
         self.calls.close()
+
+    def _keep(self, lease: Lease) -> None:
+        """Beat until this is closed, or lost. A database that is away is asked again."""
+        while not self._is_closing.wait(BEAT_S) and not lease.lost_to:
+            with suppress(StoreError), self.transaction() as session:
+                lease.beat(session)
 
     async def beside(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """What some work with the store returns, done in a thread: few do, and nothing else uses them."""
@@ -105,7 +147,7 @@ class Store:
         """One transaction; what is called inside of it joins it: all of it is written, or nothing.
 
         Raises:
-            StoreError: whatever the database raised; nothing was written.
+            StoreError: whatever the database raised, or it is another service's; nothing was written.
         """
         outer = _JOINED.get()
         is_whole = False
@@ -114,11 +156,13 @@ class Store:
                 yield outer
                 outer.flush()
                 return
-            with self.calls.turn(), Session(self._engine) as session, session.begin():
+            with self.calls.turn(), _WritingSession(self._engine) as session, session.begin():
                 token = _JOINED.set(session)
                 try:
                     yield session
                     session.flush()
+                    if self.lease is not None and session.info.get(WROTE):
+                        self.lease.check(session)
                     is_whole = True
                 finally:
                     _JOINED.reset(token)

@@ -52,6 +52,7 @@ from service.serving.restart import begin, close_unfinished
 from service.serving.serving import Serving, ServingStorage
 from service.serving.worker_process import WorkerProcess
 from service.store import database
+from service.store.lease import Lease
 from service.store.store import Store
 from tests.runtime.scripted import Script, ScriptedEngine
 
@@ -236,6 +237,14 @@ def open_store(folder: Path, url: str | None = None) -> Store:
         return Store.open(folder, url)
 
 
+async def _owned_store(folder: Path, url: str, owner: str) -> Store:
+    """A store that this service alone writes."""
+    engine = database.connect(folder, url)
+    lease = await Lease.taken(engine, owner, wait=True)
+    database.prepare(engine)
+    return Store(engine, lease)
+
+
 def _patient(model: ServedModel) -> ServedModel:
     """The model, with a minute for a cut: a journal on a disk that stalls for 2 s ends a real switch, not a test's."""
     switch = replace(model.engine.switch, cut_timeout_s=max(60.0, model.engine.switch.cut_timeout_s))
@@ -254,10 +263,15 @@ class ScriptedService:
         max_tokens: int = 12_100,
         database: str | None = None,
         apart: Callable[[], WorkerProcess] = Inline,
+        owner: str = "",
     ) -> None:
-        """``database``: its URL; None: a file in the folder. ``apart``: makes the place of what computes for long."""
+        """``database``: its URL; None: a file in the folder. ``apart``: makes the place of what computes for long.
+
+        ``owner``: what it is called where another service wants the database; empty: none does.
+        """
         self._apart = apart
         self._database = database
+        self._owner = owner
         self._folder, self._script, self._template = folder, script, template
         self._max_tokens = max_tokens
         self.deployment_file = write_deployment(folder, text)
@@ -385,7 +399,11 @@ class ScriptedService:
 
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         deployment = self._deployment
-        store = stack.enter_context(closing(open_store(self._folder, self._database)))
+        if self._owner and self._database:
+            store = await _owned_store(self._folder, self._database, self._owner)
+        else:
+            store = open_store(self._folder, self._database)
+        stack.enter_context(closing(store))
         events = await stack.enter_async_context(EventBus(store))
         close_unfinished(store, events)
         kept = ServingStorage(store, events, Active(store, deployment), Devices(store))

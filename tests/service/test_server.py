@@ -11,8 +11,13 @@ import pytest
 from runtime.models import Phase
 from service.documents.errors import StartError
 from service.server import STOPPED, bind
+from service.store import database as databases
+from service.store import lease as leases
+from service.store import store as stores
+from service.store.lease import Lease
 from service.store.store import Store
 from tests.runtime.scripted import Script
+from tests.service.asking import apply, plan_for
 from tests.service.raw import Answered, answer, asked, connect, request
 from tests.service.real import real_service
 from tests.service.scripted import DEPLOYMENT, ScriptedService
@@ -114,6 +119,31 @@ def test_a_process_that_is_told_twice_ends_its_streams_its_engine_and_itself(tmp
         assert "Traceback" not in (tmp_path / "log").read_text()
     assert drivers
     assert not [pid for pid in drivers if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_service_that_lost_its_database_lets_its_streams_end_and_takes_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "LOOK_S", 0.01)
+    monkeypatch.setattr(stores, "BEAT_S", 0.1)
+    where = {"database": f"sqlite:///{tmp_path}/both.sqlite"}
+    script = Script(silent_while=Phase.WARMING)
+    with ScriptedService(tmp_path / "a", script=script, owner="a:1", **where) as first, first.client() as http:
+        operation = apply(http, plan_for(http))
+        first.reached("ready")
+        with asked_of_one_that_holds(first) as connection:
+            engine = databases.connect(tmp_path, where["database"])
+            wanted = Lease("b:2", has_lock=True)
+            assert wanted.take(engine) == ""
+            engine.dispose()
+
+            assert until_stopping(first.url).document["code"] == "stopping"
+            assert "lost its database" in until_stopping(first.url).document["detail"]
+            first.do(first.engine.resume)
+            assert answer(connection).document["choices"][0]["text"] == "abcab"
+        first.ended()
+        assert first.engine.calls[-1] == "abort cancelled"
+    with ScriptedService(tmp_path / "b", owner="c:3", **where) as second, second.client() as http:
+        assert second.parts.store.lease.fence == 3
+        assert http.get(f"/v1/operations/{operation}").json()["phase"] == "aborted"
 
 
 def asked_of_one_that_holds(service: ScriptedService) -> socket.socket:
