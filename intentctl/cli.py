@@ -368,6 +368,30 @@ def serve(
 
 
 @app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write, for this user alone.")],
+    deployment: Deployment = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder for data.")] = None,
+) -> None:
+    """Write all that a service keeps to a file, while it runs."""
+    from intentctl import commands
+
+    commands.backup(file, deployment, data_dir)
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `backup` wrote.")],
+    deployment: Deployment = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder for data.")] = None,
+) -> None:
+    """Put a backup into an empty database."""
+    from intentctl import commands
+
+    commands.restore(file, deployment, data_dir)
+
+
+@app.command()
 def demo(
     output: Output = OutputFormat.TABLE,
     deployment: Deployment = None,

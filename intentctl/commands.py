@@ -383,6 +383,27 @@ def serve(deployment: Path | None, **overrides: object) -> None:
     run(deployment or EXAMPLE, settings, announce)
 
 
+def backup(file: Path, deployment: Path | None, data_dir: Path | None) -> None:
+    """Write a backup of the database and the profiles of a service of this machine."""
+    from service import server
+    from service.deployment.settings import read_settings
+
+    try:
+        count = server.backup(deployment or EXAMPLE, read_settings(data_dir=data_dir), file)
+    except OSError as error:
+        raise failure("error", f"{file} cannot be written: {error.strerror or error}") from error
+    render.talk(f"{file}: {count} records")
+
+
+def restore(file: Path, deployment: Path | None, data_dir: Path | None) -> None:
+    """Put a backup into an empty database, which no service uses."""
+    from service import server
+    from service.deployment.settings import read_settings
+
+    count = server.restore(deployment or EXAMPLE, read_settings(data_dir=data_dir), file)
+    render.talk(f"{file}: {count} records are restored; `intentctl serve` goes on with them")
+
+
 def _read(text: str) -> str:
     """The text, or all of standard input as one; bytes that are no UTF-8 become lone surrogates."""
     if text != "-":

@@ -19,13 +19,15 @@ from runtime.errors import RuntimeFault
 from service.access.gate import THIS_MACHINE
 from service.access.refusals import App
 from service.app import create_app
-from service.control.composition import Composition, compose
+from service.control.composition import Composition, compose, owned_store
 from service.deployment.file import Deployment, load
 from service.deployment.settings import Settings
 from service.documents.errors import StartError
 from service.http.connection import MAX_HEAD_BYTES, Connection
 from service.http.intake import Intake
 from service.http.logs import configure
+from service.store.backup import put_back, write
+from service.store.database import SQLITE_FILE, connect
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -54,6 +56,38 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
             asyncio.run(_serve(deployment, settings, listener, announce))
         except RuntimeFault as error:
             raise StartError(f"the engine cannot start: {error}") from error
+
+
+def backup(deployment_file: Path, settings: Settings, file: Path) -> int:
+    """Write a backup of what a service keeps, which may run; how many records.
+
+    Raises:
+        ServiceError: there is no database, or it cannot be read.
+        OSError: the file cannot be written.
+    """
+    deployment = load(deployment_file)
+    if not settings.database_url and not (settings.folder / SQLITE_FILE).exists():
+        raise StartError(f"no service has kept anything in {settings.folder}; name its folder with --data-dir")
+    database = connect(settings.folder, settings.database_url, settings.database_password())
+    try:
+        return write(database, settings.folder, deployment, file)
+    finally:
+        database.dispose()
+
+
+def restore(deployment_file: Path, settings: Settings, file: Path) -> int:
+    """Put a backup into an empty database, which no service uses; how many records.
+
+    Raises:
+        ServiceError: the file or the database is not what it has to be; nothing was written.
+    """
+    deployment = load(deployment_file)
+
+    async def restored() -> int:
+        async with owned_store(settings, deployment.retention) as store:
+            return put_back(store, settings.folder, deployment, file)
+
+    return asyncio.run(restored())
 
 
 def _refuse_open_door(deployment: Deployment, host: str) -> None:

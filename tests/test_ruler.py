@@ -24,14 +24,14 @@ MAX_STATEMENTS = {
     "validator": 862,
     "selector": 3_578,
     "runtime": 11_400,
-    "service": 9_646,
-    "intentctl": 4_392,
+    "service": 9_954,
+    "intentctl": 4_424,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
-MAX_CLASSES = 899
-MAX_FILES = 380
+MAX_CLASSES = 903
+MAX_FILES = 383
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
 MAX_ROOMS = 20
@@ -39,7 +39,7 @@ MAX_ROOMS_OF = {"intentctl": 36, "intent.rules": 31, "runtime": 24}
 """Files and folders in a folder, where there are more than usual."""
 MAX_ARROWS_UP = {"runtime.torch_engine": 2, "runtime.vllm_engine": 2}
 """Imports between rooms of a folder that reach each other in a circle; elsewhere there are none."""
-MAX_RUN = {"parse": (91, 956), "plan": (116, 1_535)}
+MAX_RUN = {"parse": (91, 959), "plan": (116, 1_538)}
 """Command to the most files and functions of the packages that it runs; what runs at import does not count."""
 
 TRACE = """

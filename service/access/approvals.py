@@ -1,12 +1,12 @@
 """What people said to plans: one yes or no for each, for a while, and for what the plan said then."""
 
-import time
 from collections.abc import Callable
 
 from sqlalchemy import delete, select
 
 from service.documents.operations import ApprovalDocument
 from service.documents.state import Listed, Page
+from service.store.clock import wall_s
 from service.store.store import Store, paged
 from service.store.tables import ApprovalRow
 
@@ -32,7 +32,7 @@ class Approvals:
 
     def ended(self, approval: ApprovalDocument, now_s: float | None = None) -> str:
         """Why a yes does not hold any more, in words; empty: it does, as a no always does."""
-        moment_s = time.time() if now_s is None else now_s
+        moment_s = wall_s() if now_s is None else now_s
         if approval.verdict == "rejected":
             return ""
         if approval.until_s is not None and moment_s >= approval.until_s:

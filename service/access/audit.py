@@ -1,6 +1,5 @@
 """The audit in the database: entries are added, never changed, which triggers see to."""
 
-import time
 from collections.abc import Iterator
 
 from sqlalchemy import func, select, update
@@ -8,6 +7,7 @@ from sqlalchemy import func, select, update
 from service.access.chain import FIELDS, Head, flaws
 from service.documents.access import AuditEntry, Caller, Flaw
 from service.documents.forms import Json
+from service.store.clock import wall_s
 from service.store.store import Store
 from service.store.tables import AuditHeadRow, AuditRow
 
@@ -44,7 +44,7 @@ class Audit:
             seq, last = session.execute(forward.returning(AuditHeadRow.seq, AuditHeadRow.hash)).one()
             entry = AuditEntry(
                 seq=seq,
-                at_s=time.time(),
+                at_s=wall_s(),
                 who=caller.name,
                 key=caller.key,
                 role=caller.role.value,

@@ -4,7 +4,6 @@ An approval that holds, the one who applies it, or the deployment's policy.
 """
 
 import json
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -20,6 +19,7 @@ from service.documents.operations import ApprovalDocument, ApproveRequest, Rejec
 from service.documents.problems import Code, Detail
 from service.documents.state import Page
 from service.store.book import Book
+from service.store.clock import wall_s
 from service.store.store import Store
 
 POLICY = "policy"
@@ -87,7 +87,7 @@ def consent_now(plan: Plan, rule: Approval, acknowledged: Collection[str], acts:
         RefusedError: as for ``consent``; or the key of who applies it opens nothing any more.
     """
     caller = acts.caller
-    if caller.key and not acts.access.keys.opens(caller.key, time.time()):
+    if caller.key and not acts.access.keys.opens(caller.key, wall_s()):
         raise _not_approved(f"{plan.id} was not applied: the key of {caller.name} was revoked or expired meanwhile")
     return consent(plan, rule, known_of(plan, acts), caller, acknowledged)
 
@@ -106,7 +106,7 @@ def approve(plan: Plan, request: ApproveRequest, rule: Approval, known: PlanFact
         message = f"{plan.id} has another digest than was sent; read the plan, and approve what you read"
         raise RefusedError(Code.STALE_PLAN, message)
     refuse_unseen(plan.to_acknowledge, request.acknowledge, "the plan, then approve")
-    until_s = time.time() + request.minutes * 60
+    until_s = wall_s() + request.minutes * 60
     facts = {"until_s": until_s, "note": request.note, "acknowledged": tuple(request.acknowledge)}
     return _keep(_said(plan, acts.caller, verdict="approved", **facts), "plan.approve", acts)
 
@@ -125,7 +125,7 @@ def reject(plan: Plan, request: RejectRequest, acts: Acts) -> ApprovalDocument:
 def known_of(plan: Plan, acts: Acts) -> PlanFacts:
     """What the store knows of a plan beside itself."""
     approvals = acts.access.approvals
-    now_s = time.time()
+    now_s = wall_s()
     made = acts.access.audit.newest("plan.create", plan.id)
     switches = acts.access.store.operations(LATELY, plan.model).items
     applied_s = [
@@ -219,7 +219,7 @@ def _keep(approval: ApprovalDocument, act: str, acts: Acts) -> ApprovalDocument:
 
 
 def _said(plan: Plan, caller: Caller, **facts: object) -> ApprovalDocument:
-    by = {"by": caller.name, "role": caller.role.value, "at_s": time.time()}
+    by = {"by": caller.name, "role": caller.role.value, "at_s": wall_s()}
     return ApprovalDocument.model_validate({"plan_id": plan.id, "digest": plan.digest} | by | facts)
 
 

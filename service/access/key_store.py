@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -14,6 +13,7 @@ from sqlalchemy.orm import Session
 from service.access.keys import Key, Keyring, digest_of, new_secret
 from service.documents.access import Role
 from service.documents.errors import StoreError
+from service.store.clock import wall_s
 from service.store.store import Store
 from service.store.tables import KeyRow
 
@@ -47,7 +47,7 @@ class KeyStore:
     ) -> tuple[str, Key]:
         """Make a key, of somebody of its name unless said; the whole of it is never to be had again."""
         whole, prefix = new_secret()
-        key = Key(prefix, digest_of(whole), name, person or name, role, tenant, time.time(), created_by, expires_s)
+        key = Key(prefix, digest_of(whole), name, person or name, role, tenant, wall_s(), created_by, expires_s)
         with self.change() as (session, changed):
             session.add(KeyRow(**asdict(key)))
             changed.append(key)
@@ -57,7 +57,7 @@ class KeyStore:
         """Let a key open nothing any more; None where there is none. One that was revoked stays as it is."""
         once = update(KeyRow).where(KeyRow.prefix == prefix, KeyRow.revoked_s.is_(None))
         with self.change() as (session, changed):
-            session.execute(once.values(revoked_s=time.time()))
+            session.execute(once.values(revoked_s=wall_s()))
             row = session.get(KeyRow, prefix)
             if row is None:
                 return None
@@ -66,7 +66,7 @@ class KeyStore:
 
     def has_admin(self) -> bool:
         """Whether some key of an administrator opens something now."""
-        now_s = time.time()
+        now_s = wall_s()
         with self._store.transaction() as session:
             admins = session.scalars(select(KeyRow).where(KeyRow.role == Role.ADMIN.value))
             return any(not _key(row).wrong(now_s) for row in admins)
@@ -106,7 +106,7 @@ class KeyStore:
     def lend(self, name: str) -> str:
         """A key for a part of the service itself, to generate with; it ends with the process."""
         whole, prefix = new_secret()
-        self.ring.put([Key(prefix, digest_of(whole), name, name, Role.TENANT, None, time.time(), MACHINE)])
+        self.ring.put([Key(prefix, digest_of(whole), name, name, Role.TENANT, None, wall_s(), MACHINE)])
         return whole
 
     def kept(self) -> list[Key]:

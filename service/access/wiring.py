@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from service.access.keys import KeyFault
 from service.documents.access import Caller, Role
 from service.documents.errors import StoreError
 from service.documents.forms import Json
+from service.store.clock import wall_s
 
 if TYPE_CHECKING:  # planning from a file alone waits for none of them
     from service.access.approvals import Approvals
@@ -51,7 +51,7 @@ class AccessControl:
 
     def may_stay(self, caller: Caller) -> bool:
         """Whether somebody who was let in still may hear what happens: their key opens something."""
-        return not caller.key or self.keys.ring.opens(caller.key, time.time())
+        return not caller.key or self.keys.ring.opens(caller.key, wall_s())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Who asks, and the keys they ask with."""
 
-import time
 from typing import TYPE_CHECKING
 
 from service import documents as docs
@@ -8,6 +7,7 @@ from service.api.operation import READING, get, post
 from service.documents.access import RIGHTS, Right, Role
 from service.documents.errors import RefusedError
 from service.documents.problems import Code
+from service.store.clock import wall_s
 
 if TYPE_CHECKING:
     from service.api.context import Context
@@ -31,7 +31,7 @@ def me(here: "Context") -> docs.MeDocument:
         key=caller.key,
         rights=tuple(right for right in Right if right in RIGHTS[caller.role]),
         timezone=here.deployment.timezone,
-        now_s=time.time(),
+        now_s=wall_s(),
         version=version("intentctl"),
         warnings=tuple(
             filter(None, (*endings(here.service.parts.metrics.certificate_ends), crowded(here.deployment, all_devices)))
@@ -50,7 +50,7 @@ def create_key(here: "Context", body: docs.KeyRequest) -> docs.NewKeyDocument:
     caller = here.service.caller
     access = here.service.parts.access
     _refuse_tenant(body, list(here.deployment.tenants))
-    now_s = time.time()
+    now_s = wall_s()
     person = body.person or body.name
     for what, name in (("name", body.name), ("person", person)):
         if folded(name) in RESERVED:

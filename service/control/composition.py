@@ -15,6 +15,7 @@ from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
 from service.access.wiring import AccessControl, open_access
+from service.control.notices import telling
 from service.control.relocation import RelocationPlanner
 from service.control.wiring import PromiseService, keep_promises
 from service.deployment import engines
@@ -86,6 +87,8 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         close_unfinished(store, events)
         access = open_access(store, deployment, settings.folder)
         stack.callback(access.end)
+        metrics = ServiceMetrics()
+        await stack.enter_async_context(telling(deployment.webhooks, events, store, access.keys, metrics))
         own_key = access.keys.lend(TRANSLATOR)
         llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
         if why := crowded(deployment, {gpu.index for gpu in deployment.cluster.gpus}):
@@ -116,7 +119,6 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         reading = stack.enter_context(closing(WorkerProcess(AT_ONCE)))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
-        metrics = ServiceMetrics()
         metrics.lease = store.lease
         metrics.certificate_ends = hosts.certificate_ends if hosts else {}
         metrics.on_failure += [watch.turned_away for watch in watches.values()]

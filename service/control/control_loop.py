@@ -39,6 +39,7 @@ from service.promises.watch import LoopInput, Observation, Watch
 from service.serving.events import EventBus
 from service.serving.serving import Serving
 from service.store.book import GoalKey
+from service.store.clock import wall_s
 from service.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -231,7 +232,7 @@ class ControlLoop:
             return
         kept = docs.PastLoadDocument(
             model=self._parts.model,
-            begins_s=time.time() - seconds,
+            begins_s=wall_s() - seconds,
             seconds=seconds,
             tenants=tenant_loads(self._parts.watch.seconds(seconds, self._parts.serving.router.waits_s)),
         )
@@ -243,7 +244,7 @@ class ControlLoop:
         with self._counting:
             counts = self._counts
             tallies = {goal: Tally(counts[goal, "met"], counts[goal, "total"]) for goal, _ in counts}
-            self._parts.active.book.count(tallies, time.time())
+            self._parts.active.book.count(tallies, wall_s())
             counts.clear()
             self._booked_s = time.monotonic()
 
@@ -258,7 +259,7 @@ class ControlLoop:
             cause=decision.cause,
             target=decision.target,
             plan_id=begun.plan_id if begun and is_same_wish and decision.target else None,
-            at_s=time.time(),
+            at_s=wall_s(),
         )
         before = self.decision
         self.decision = document
@@ -287,7 +288,7 @@ class ControlLoop:
         others: docs.Cause = "recovery" if operation.applied_by == RECOVERY.name else "person"
         cause = begun.decision.cause if begun and begun.decision.cause else others
         past = PastSwitch(
-            ended_s=time.monotonic() - max(0.0, time.time() - operation.phases[-1].at),
+            ended_s=time.monotonic() - max(0.0, wall_s() - operation.phases[-1].at),
             source=operation.source or "",
             target=leads_to(operation.source, operation.target or "", operation.batching),
             cause=cause,
@@ -335,11 +336,11 @@ class ControlLoop:
     def _remember(self) -> None:
         """What an earlier process did lately; its switches keep the clock of now."""
         now_s = time.monotonic()
-        wall_s = time.time()
-        for outcome in self._parts.active.book.outcomes(wall_s - 86_400):
+        present_s = wall_s()
+        for outcome in self._parts.active.book.outcomes(present_s - 86_400):
             if outcome.model == self._parts.model:
                 past = PastSwitch(
-                    now_s - max(0.0, wall_s - outcome.at_s),
+                    now_s - max(0.0, present_s - outcome.at_s),
                     outcome.source,
                     outcome.target,
                     outcome.cause,

@@ -30,9 +30,11 @@ from service.deployment.policy import (
     ClientLimits,
     Retention,
     Rules,
+    Webhook,
     read_approval,
     read_auth,
     read_clients,
+    read_webhooks,
 )
 from service.documents.errors import RefusedError
 from service.documents.problems import Code, Detail
@@ -71,6 +73,7 @@ class Deployment:
     """They hold for each model."""
     clients: ClientLimits
     retention: Retention
+    webhooks: tuple[Webhook, ...]
     auth: Auth
     proxies: tuple[str, ...]
     """Networks of those whose ``X-Forwarded-For`` is believed: proxies, and the console."""
@@ -179,6 +182,7 @@ def load(file: Path) -> Deployment:
         limits=_limits(data.get("limits", {})),
         clients=read_clients(source, [model.spec.max_position_embeddings for model in models]),
         retention=Retention(**data.get("retention", {})),
+        webhooks=read_webhooks(source),
         auth=read_auth(source),
         proxies=tuple(_proxies(source)) if "proxies" in data else (),
         approval=(approval := _approval(source)),

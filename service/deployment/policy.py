@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from ipaddress import ip_address
+from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from selector.models import Plan
 from service.deployment.located_yaml import LocatedYaml, Section
@@ -139,6 +141,53 @@ class Rules:
     def span_s(self) -> float:
         """Of what is looked at as what goes on just now: a patience, and a tick at least."""
         return max(self.patience_s, self.tick_s)
+
+
+Topic = Literal["approval", "promise", "verdict", "switch", "device", "lease", "ends"]
+TOPICS: tuple[Topic, ...] = get_args(Topic)
+METADATA = frozenset({"169.254.169.254", "fd00:ec2::254", "100.100.100.200"})
+"""Where clouds tell a machine who it is, keys included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where somebody is told what happened."""
+
+    url: str
+    form: Literal["json", "slack"] = "json"
+    about: tuple[Topic, ...] = TOPICS
+    secret_variable: str = ""
+    """Of the environment, whose value signs; empty: nothing does."""
+
+    @property
+    def shown(self) -> str:
+        """What it is called in the log: the rest of its URL may be a secret."""
+        return f"the webhook at {urlsplit(self.url).hostname}"
+
+
+def is_metadata(host: str) -> bool:
+    """Whether an address is one where a cloud tells a machine who it is; a name is none."""
+    try:
+        return host in METADATA or ip_address(host).is_link_local
+    except ValueError:
+        return False
+
+
+def read_webhooks(source: LocatedYaml) -> tuple[Webhook, ...]:
+    """What the file says under ``notify``.
+
+    Raises:
+        DeploymentError: an address that nobody is told at.
+    """
+    given: list[Section] = source.get(("notify",)) or []
+    hooks = tuple(Webhook(**{**hook, "about": tuple(hook.get("about", TOPICS))}) for hook in given)
+    for number, hook in enumerate(hooks):
+        host = urlsplit(hook.url).hostname or ""
+        if is_metadata(host):
+            raise source.error(
+                ["notify", number, "url"], f"{host} is an address of this machine's metadata; name another"
+            )
+    return hooks
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,17 @@ def llm_settings(endpoint: LlmEndpoint, settings: Settings, own_key: str = "none
     return LlmSettings(endpoint.base_url or settings.inference_url, endpoint.model, key, endpoint.timeout_s)
 
 
+def secret(variable: str) -> str:
+    """What a variable that a deployment file names holds; empty where it names none.
+
+    Raises:
+        StartError: it is not set.
+    """
+    if variable and variable not in os.environ:
+        raise StartError(f"the deployment's notify takes its secret from {variable}, which is not set")
+    return os.environ[variable] if variable else ""
+
+
 def visible_gpus() -> str:
     """What this process may see of its machine's GPUs; empty: all of them."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "")

@@ -3,12 +3,12 @@
 A row before acting, its answer afterwards.
 """
 
-import time
 from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, Delete, delete, update
 
 from service.http.idempotency import KEPT_S, KeyedRequest, StoredResponse, in_use, outcome_unknown, reused
+from service.store.clock import wall_s
 from service.store.store import Store
 from service.store.tables import AnswerRow
 
@@ -30,7 +30,7 @@ class IdempotencyStore:
             RefusedError: it is another request's key, or that of one whose outcome nobody knows.
             StoreError: it cannot be kept; nothing may be done.
         """
-        moment_s = time.time() if now_s is None else now_s
+        moment_s = wall_s() if now_s is None else now_s
         old = delete(AnswerRow).where(AnswerRow.created_s < moment_s - KEPT_S)
         row = AnswerRow(owner=request.owner, key=request.key, digest=request.digest, created_s=moment_s)
         first = [old, _forgetting(request)] if is_unused else [old]

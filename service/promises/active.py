@@ -1,7 +1,6 @@
 """What is promised now: a mirror of the book in memory, read at every tick and at every switch."""
 
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,6 +17,7 @@ from service.promises import limits
 from service.promises.admission import local, of_document
 from service.promises.agenda import ActiveGoal, in_force
 from service.store.book import Book, Control
+from service.store.clock import wall_s
 from service.store.store import Store
 
 DAY_S = 86_400.0
@@ -70,7 +70,7 @@ class Active:
         ``refresh`` reads what was written.
         """
         made = self.control
-        now_s = time.time()
+        now_s = wall_s()
         if request.mode is not None:
             made = replace(made, mode=request.mode)
         if request.paused is not None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -37,6 +36,7 @@ from service.promises.watch import percentile
 from service.serving.devices import Devices
 from service.serving.events import EventBus
 from service.serving.metrics import Metrics
+from service.store.clock import wall_s
 from service.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -236,7 +236,7 @@ class Serving:
             operation = docs.OperationDocument.planned(
                 operation_id,
                 plan,
-                time.time(),
+                wall_s(),
                 applied_by=acts.caller.name,
                 approved_by=given.by,
                 most=self.engine.capabilities.batching,
@@ -286,7 +286,7 @@ class Serving:
         operation = docs.OperationDocument.planned(
             operation_id,
             plan,
-            time.time(),
+            wall_s(),
             applied_by=name,
             approved_by=name,
             most=self.engine.capabilities.batching,
@@ -299,7 +299,7 @@ class Serving:
             reason=Reason.ENGINE_LOST,
             detail=why,
         )
-        operation = operation.advanced(Progress(operation_id, Phase.DONE, time.time())).finished(report)
+        operation = operation.advanced(Progress(operation_id, Phase.DONE, wall_s())).finished(report)
 
         def keep() -> int:
             after: docs.Json = {"topology": plan.target.text, "operation": operation_id, "why": why}
@@ -343,7 +343,7 @@ class Serving:
             return operation
         if not self._coordinator.give_up():
             raise refusal(operation)
-        until_s = None if request.for_s is None else time.time() + request.for_s
+        until_s = None if request.for_s is None else wall_s() + request.for_s
         self.operation = cancelled = operation.model_copy(
             update={"cancelled_by": acts.caller.name, "barred_until_s": until_s}
         )

@@ -42,6 +42,9 @@ REMEDY = {
 }
 """Kind of database to what to do when it fails."""
 
+SQLITE_FILE = "intentctl.sqlite"
+"""In the data folder, where no other database is named."""
+
 ELSEWHERE = "name a folder you may write with --data-dir, or a database with INTENTCTL_DATABASE_URL"
 
 STALLED_REMEDY = {
@@ -159,12 +162,21 @@ def migrate(engine: Engine) -> None:
     with engine.begin() as connection:
         begin_alone(connection)
         config.attributes["connection"] = connection
-        has = set(MigrationContext.configure(connection).get_current_heads())
+        has = {*_versions(connection)}
         if has & EARLIER:
             command.stamp(config, "base", purge=True)
         else:
             _refuse_newer(connection, has, ScriptDirectory.from_config(config))
         command.upgrade(config, "head")
+
+
+def version_of(connection: Connection) -> str:
+    """That of its tables; empty where there are none of this project."""
+    return ", ".join(_versions(connection))
+
+
+def _versions(connection: Connection) -> tuple[str, ...]:
+    return MigrationContext.configure(connection).get_current_heads()
 
 
 class DatabaseCalls:
@@ -348,7 +360,7 @@ def _place(folder: Path, url: str | None) -> URL:
         StoreError: the URL is none, or that of another kind of database.
     """
     if url is None:
-        return URL.create(SQLITE, database=str(folder / "intentctl.sqlite"))
+        return URL.create(SQLITE, database=str(folder / SQLITE_FILE))
     try:
         where = make_url(url)
     except (SQLAlchemyError, ValueError):  # not repeated: it may hold a password

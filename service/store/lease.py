@@ -52,7 +52,7 @@ class Lease:
 
         ``has_lock``: it has the lock on the database's file, which the kernel takes from the dead.
         """
-        self._holder = holder
+        self.holder = holder
         self._has_lock = has_lock
         self.fence = 0
         """Higher with each owner; 0: it never was one."""
@@ -106,7 +106,7 @@ class Lease:
             elif row.holder and not self._has_lock and not self._has_lapsed(row.fence, row.beat):
                 return str(row.holder)
             fence = 1 if row is None else row.fence + 1
-            connection.execute(update(_LEASE).values(fence=fence, holder=self._holder, beat=0))
+            connection.execute(update(_LEASE).values(fence=fence, holder=self.holder, beat=0))
         self.fence = fence
         return ""
 

@@ -1,11 +1,10 @@
 """The tables: a row of each, as SQLAlchemy sees it. ``service.store.migrations`` makes them."""
 
-import time
-
 from sqlalchemy import JSON, Double, ForeignKey, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from service.documents.forms import Json
+from service.store.clock import wall_s
 
 
 class Base(DeclarativeBase):
@@ -20,7 +19,7 @@ class IntentRow(Base):
     __tablename__ = "intents"
     id: Mapped[str] = mapped_column(primary_key=True)
     document: Mapped[Json]
-    created_s: Mapped[float] = mapped_column(default=time.time)
+    created_s: Mapped[float] = mapped_column(default=wall_s)
     said_by: Mapped[str | None] = mapped_column(default=None)
     """Whose key said it; None in rows of versions that did not keep that."""
 
@@ -46,7 +45,7 @@ class PlanRow(Base):
     document: Mapped[Json]
     model: Mapped[str | None]
     applied_by: Mapped[str | None] = mapped_column(default=None)
-    created_s: Mapped[float] = mapped_column(default=time.time)
+    created_s: Mapped[float] = mapped_column(default=wall_s)
 
     __table_args__ = (Index("ix_plans_created_s_id", "created_s", "id"),)
 
@@ -60,7 +59,7 @@ class OperationRow(Base):
     document: Mapped[Json]
     model: Mapped[str | None]
     created_s: Mapped[float]
-    updated_s: Mapped[float] = mapped_column(default=time.time, onupdate=time.time)
+    updated_s: Mapped[float] = mapped_column(default=wall_s, onupdate=wall_s)
 
     __table_args__ = (Index("ix_operations_created_s_id", "created_s", "id"),)
 
@@ -73,7 +72,7 @@ class JournalRow(Base):
     switch_id: Mapped[str] = mapped_column(index=True)
     phase: Mapped[str]
     detail: Mapped[str]
-    at_s: Mapped[float] = mapped_column(default=time.time)
+    at_s: Mapped[float] = mapped_column(default=wall_s)
 
 
 class EventRow(Base):
@@ -83,7 +82,7 @@ class EventRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     event: Mapped[str]
     data: Mapped[Json]
-    at_s: Mapped[float] = mapped_column(default=time.time)
+    at_s: Mapped[float] = mapped_column(default=wall_s)
 
 
 class GenerationRow(Base):
@@ -96,7 +95,7 @@ class GenerationRow(Base):
     """None in rows of versions that served one."""
     operation_id: Mapped[str | None]
     """The switch that committed it; None where an engine started in it."""
-    at_s: Mapped[float] = mapped_column(default=time.time)
+    at_s: Mapped[float] = mapped_column(default=wall_s)
 
 
 class KeyRow(Base):

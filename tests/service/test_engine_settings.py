@@ -21,7 +21,7 @@ from selector.profiles import fit_cpu
 from service.deployment import engines
 from service.deployment.engine_settings import BYTES, TORCH, VLLM, fitted
 from service.deployment.file import load
-from service.deployment.policy import ClientLimits
+from service.deployment.policy import ClientLimits, Retention
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, SAMPLES, read, refused
 
@@ -303,7 +303,7 @@ def schema() -> dict[str, Any]:
     """Key to its schema, of all that the table lists."""
     whole = json.loads(files("service.deployment").joinpath("schema/deployment.v1.json").read_text(encoding="utf-8"))
     sections = {name: whole["$defs"][name] for name in ("torch", "vllm", "switch")}
-    sections |= {name: whole["properties"][name] for name in ("limits", "clients")}
+    sections |= {name: whole["properties"][name] for name in ("limits", "clients", "retention")}
 
     def plain(rule: dict[str, Any]) -> dict[str, Any]:
         return whole["$defs"][rule["$ref"].rpartition("/")[2]] if "$ref" in rule else rule
@@ -332,7 +332,8 @@ def defaults() -> dict[str, list[Any]]:
         found[f"limits.{key}"] = [getattr(Limits(), key)]
     clients = {field.name: field.default for field in fields(ClientLimits)}
     del clients["max_body_bytes"]  # follows the context
-    return found | {f"clients.{key}": [default] for key, default in clients.items()}
+    kept = {f"retention.{field.name}": [field.default] for field in fields(Retention)}
+    return found | kept | {f"clients.{key}": [default] for key, default in clients.items()}
 
 
 def written(key: str, default: Any) -> str:
