@@ -82,6 +82,8 @@ class Capabilities:
     batching: Batching = USUAL_BATCHING
     wants_seed: bool = False
     """Every sampled request needs a seed: one is drawn where the client sent none."""
+    logprobs_ignore_grammar: bool = False
+    """Logprobs are the model's; else those of what a grammar leaves."""
     streams: bool = False
     """Where only one copy of the weights fits, it moves layer by layer while requests stand still (``sync.stream``)."""
     carries: bool = False

@@ -75,6 +75,11 @@ class Router:
         await asyncio.gather(*self._background, return_exceptions=True)
 
     @property
+    def scores_prompts(self) -> bool:
+        """A prompt that a grammar has it say comes with the model's logprobs."""
+        return self._engine.capabilities.logprobs_ignore_grammar
+
+    @property
     def num_streams(self) -> int:
         """Streams open now, waiting ones included."""
         return len(self._ledger)

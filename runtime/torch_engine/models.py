@@ -139,6 +139,7 @@ def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> 
         replicated_kv_heads=False,
         batching=Batching(settings.max_running, settings.max_batch_tokens),
         wants_seed=True,
+        logprobs_ignore_grammar=True,
         streams=True,
         carries=True,
         name="torch",

@@ -159,6 +159,8 @@ def _prompt(tokens: tuple[int, ...], text: str, body: CompletionRequest, here: E
     """As the engine gets it; ``text`` is the grammar."""
     if not body.is_scored:
         return EnginePrompt(tokens, text, told=tokens if body.echo else ())
+    if not here.router.scores_prompts:
+        raise ParameterError("echo", "with logprobs is not served by this model's engine; leave out echo or logprobs")
     ends = () if body.goes_on else here.router.tokenizer.eos_ids
     return scored(tokens, (*body.stop_token_ids, *ends))
 

@@ -107,7 +107,9 @@ class ScriptedEngine:
     def __init__(
         self, topology: Topology, script: Script | None = None, *, max_running: int = 4, max_tokens: int = 256
     ) -> None:
-        known = Capabilities((1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False)
+        known = Capabilities(
+            (1, 2, 4), 4, ("fp32",), tp_per_stage=True, replicated_kv_heads=False, logprobs_ignore_grammar=True
+        )
         self.capabilities = replace(known, running=known.batching)
         self.topology = topology
         self.comeback: Comeback = SamePlace()

@@ -1,5 +1,7 @@
 """``echo``: prompts that answers begin with, and the logprobs of their tokens."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from runtime.grammar import Matcher, Vocabulary
 from service.openai.declaration import ParameterError
 from service.openai.echo import MAX_SCORED, scored
 from tests.rows import rows
-from tests.service.scripted import character_tokenizer
+from tests.service.scripted import character_tokenizer, served
 
 TOKENIZER = character_tokenizer()
 
@@ -61,6 +63,15 @@ def test_an_answer_begins_with_its_prompt_and_its_logprobs(asked, num_tokens):
             "text_offset": list(range(3 + num_tokens)),
         }
     assert (found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]) == (3, 2 * num_tokens)
+
+
+def test_an_engine_whose_logprobs_follow_its_grammar_scores_nothing(tmp_path):
+    with served(tmp_path) as (service, http):
+        service.engine.capabilities = replace(service.engine.capabilities, logprobs_ignore_grammar=False)
+        body = {"model": "counting", "prompt": "aaa", "echo": True, "logprobs": 1}
+        error = http.post("/openai/v1/completions", json=body).json()["error"]
+        assert (error["param"], error["code"]) == ("echo", "invalid_value")
+        assert completed(http, echo=True, max_tokens=1)["choices"][0]["text"] == "aaaa"
 
 
 def test_a_prompt_is_told_without_logprobs_and_in_streams_too(asked):
