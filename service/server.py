@@ -84,7 +84,7 @@ def restore(deployment_file: Path, settings: Settings, file: Path) -> int:
     deployment = load(deployment_file)
 
     async def restored() -> int:
-        async with owned_store(settings, deployment.retention) as store:
+        async with owned_store(settings.model_copy(update={"wait": False}), deployment.retention) as store:
             return put_back(store, settings.folder, deployment, file)
 
     return asyncio.run(restored())

@@ -107,7 +107,7 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
     if made is not None:
         log.info("the key of an administrator is in %s", file)
     doorbell = WrongKeyAudit(store, audit)
-    gate = KeyGate(keys.ring, deployment.auth, tuple(deployment.tenants), doorbell.rang)
+    gate = KeyGate(keys.ring, deployment.auth, tuple(deployment.tenants), doorbell.rang, wall_s)
     return AccessControl(store, keys, audit, approvals, gate, doorbell.end)
 
 

@@ -147,10 +147,11 @@ async def owned_store(settings: Settings, kept: Retention) -> AsyncIterator[Stor
         StoreError: the database cannot be used.
     """
     with ExitStack() as stack:
-        stack.enter_context(await lock_of(settings.folder, settings.inference_url, wait=settings.wait))
+        has_lock = settings.database_url is None
+        lock = await lock_of(settings.folder, settings.inference_url, wait=settings.wait, has_database=has_lock)
+        stack.enter_context(lock)
         database = connect(settings.folder, settings.database_url, settings.database_password())
         stack.callback(database.dispose)
-        has_lock = settings.database_url is None
         lease = await Lease.taken(database, settings.told_at, wait=settings.wait, has_lock=has_lock)
         prepare(database)
         store = stack.enter_context(closing(Store(database, lease)))

@@ -60,15 +60,16 @@ class Notice:
     """Unix seconds."""
 
 
-def notices_of(event: docs.Event) -> Iterator[Notice]:
-    """What an event has for people who do not look."""
+def notices_of(event: docs.Event, *, is_applied: bool = False) -> Iterator[Notice]:
+    """What an event has for people who do not look; ``is_applied``: its plan is."""
     now_s = time.time()
     match event.data:
-        case docs.DecisionDocument(plan_id=str(plan_id), model=model, reason=reason):
-            text = f"{model}: {reason}; `intentctl approve {plan_id}`, or reject it"
-            yield Notice("approval", plan_id, text, now_s)
-        case docs.DecisionDocument(cause="rescue", model=model, reason=reason):
-            yield Notice("promise", model, f"{model}: {reason}", now_s)
+        case docs.DecisionDocument(plan_id=plan_id, cause=cause, model=model, reason=reason):
+            if cause == "rescue":
+                yield Notice("promise", model, f"{model}: {reason}", now_s)
+            if plan_id and not is_applied:
+                text = f"{model}: {reason}; `intentctl approve {plan_id}`, or reject it"
+                yield Notice("approval", plan_id, text, now_s)
         case docs.OutcomeDocument(verdict="worse", operation=operation, model=model, why=why):
             yield Notice("verdict", operation, f"{model}: {operation} made it worse: {why}", now_s)
         case docs.StateDocument(out=out, model=model):
@@ -148,6 +149,8 @@ class Receiver:
                 answer = await http.post(self.hook.url, content=body, headers=headers)
         except (httpx.HTTPError, OSError, TimeoutError) as error:
             return False, f"{type(error).__name__} {error}".strip()
+        except (httpx.InvalidURL, ValueError) as error:
+            return True, f"its URL cannot be used: {error}"
         if answer.is_success:
             return True, ""
         is_hopeless = answer.status_code < 500 and answer.status_code not in {408, 425, 429}
@@ -184,7 +187,10 @@ async def telling(
 
     async def follow() -> None:
         async for event in events.subscribe():
-            tell(notices_of(event))
+            plan_id = getattr(event.data, "plan_id", None)
+            with suppress(StoreError):
+                plan = await store.beside(store.plan, plan_id) if plan_id and event.event == "decision" else None
+                tell(notices_of(event, is_applied=plan is not None and plan.applied_by is not None))
 
     async def look_ahead() -> None:
         while True:

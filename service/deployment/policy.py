@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
@@ -147,6 +147,8 @@ Topic = Literal["approval", "promise", "verdict", "switch", "device", "lease", "
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 METADATA = frozenset({"169.254.169.254", "fd00:ec2::254", "100.100.100.200"})
 """Where clouds tell a machine who it is, keys included."""
+NAT64 = IPv6Network("64:ff9b::/96")
+"""IPv6 addresses of IPv4 ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +170,12 @@ class Webhook:
 def is_metadata(host: str) -> bool:
     """Whether an address is one where a cloud tells a machine who it is; a name is none."""
     try:
-        return host in METADATA or ip_address(host).is_link_local
+        address = ip_address(host)
     except ValueError:
         return False
+    if isinstance(address, IPv6Address) and (address.ipv4_mapped or address in NAT64):
+        address = IPv4Address(int(address) & 0xFFFF_FFFF)
+    return str(address) in METADATA or address.is_link_local
 
 
 def read_webhooks(source: LocatedYaml) -> tuple[Webhook, ...]:
@@ -182,7 +187,12 @@ def read_webhooks(source: LocatedYaml) -> tuple[Webhook, ...]:
     given: list[Section] = source.get(("notify",)) or []
     hooks = tuple(Webhook(**{**hook, "about": tuple(hook.get("about", TOPICS))}) for hook in given)
     for number, hook in enumerate(hooks):
-        host = urlsplit(hook.url).hostname or ""
+        try:
+            place = urlsplit(hook.url)
+            host = (place.hostname or "").encode("idna").decode()
+            _ = place.port  # raises where it is none
+        except ValueError as error:
+            raise source.error(["notify", number, "url"], f"is no URL: {error}") from error
         if is_metadata(host):
             raise source.error(
                 ["notify", number, "url"], f"{host} is an address of this machine's metadata; name another"

@@ -109,9 +109,9 @@ def secret(variable: str) -> str:
     """What a variable that a deployment file names holds; empty where it names none.
 
     Raises:
-        StartError: it is not set.
+        StartError: it is not set, or empty.
     """
-    if variable and variable not in os.environ:
+    if variable and not os.environ.get(variable):
         raise StartError(f"the deployment's notify takes its secret from {variable}, which is not set")
     return os.environ[variable] if variable else ""
 

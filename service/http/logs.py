@@ -51,6 +51,7 @@ def configure(level: str, form: LogFormat) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells whole URLs, and those of webhooks are secrets
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:

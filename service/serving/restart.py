@@ -5,7 +5,6 @@ Operations that it did not end, and the topology that its last switch led to.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from service.documents.operations import OperationDocument
 from service.documents.problems import Code
 from service.serving.devices import Devices
 from service.serving.events import EventBus
+from service.store.clock import wall_s
 from service.store.store import Store
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _closed(operation: OperationDocument, store: Store) -> OperationDocument:
     words = f"the service ended {LEFT[operation.phase]}"
     plan = store.plan(operation.plan_id) if operation.phase is Phase.COMMITTED else None
     last = Phase.DONE if plan else Phase.ABORTED
-    ended = operation.advanced(Progress(operation.id, last, time.time()))
+    ended = operation.advanced(Progress(operation.id, last, wall_s()))
     if plan is None:
         return ended.failed(Code.SWITCH_ABORTED, words)
     report = CutoverReport(

@@ -401,7 +401,8 @@ class Serving:
 
         def on_progress(progress: Progress) -> None:
             nonlocal operation, phase
-            self.operation = operation = (self.operation or operation).advanced(progress)
+            here = replace(progress, at_s=wall_s())  # the engine's clock may be put back
+            self.operation = operation = (self.operation or operation).advanced(here)
             if progress.phase in {Phase.DONE, Phase.ABORTED}:
                 return  # told once, with its result
             tell = self._events.broadcast if progress.phase is phase else self._events.publish

@@ -87,11 +87,16 @@ def put_back(store: Store, folder: Path, deployment: Deployment, file: Path) -> 
             _fill(connection, table, kept)
             if (count := _count(connection, table)) != (wanted := about.rows.get(table.name)):
                 raise StartError(f"{file}: {table.name} has {count} rows where it had {wanted}; the file is not whole")
-        names = [name for name in kept.namelist() if name.startswith(f"{PROFILES}/") and name.endswith(".json")]
-        (folder / PROFILES).mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (folder / PROFILES / Path(name).name).write_bytes(kept.read(name))
+    _put_profiles(file, folder)
     return sum(about.rows.values())
+
+
+def _put_profiles(file: Path, folder: Path) -> None:
+    (folder / PROFILES).mkdir(parents=True, exist_ok=True)
+    with _opened(file) as kept:
+        for name in kept.namelist():
+            if name.startswith(f"{PROFILES}/") and name.endswith(".json"):
+                (folder / PROFILES / Path(name).name).write_bytes(kept.read(name))
 
 
 def _refuse_others(about: _About, deployment: Deployment, version: str, file: Path) -> None:

@@ -19,18 +19,19 @@ BREATH_S = 0.05
 """Between two tries."""
 LOOK_S = 0.5
 """Between two tries of a service that stands by."""
-OF_SEVERAL_MACHINES = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
-)
+OF_SEVERAL_MACHINES = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "lustre", "gpfs", "afs"})
 
 
-async def lock_of(folder: Path, address: str, *, wait: bool) -> IO[str]:
+async def lock_of(folder: Path, address: str, *, wait: bool, has_database: bool = True) -> IO[str]:
     """The lock of a folder, with its service's address; ``wait``: once another service has ended.
+
+    ``has_database``: the database is a file in it.
 
     Raises:
         StartError: another service holds it, or it cannot be written.
     """
-    if wait and (kind := file_system(folder)) in OF_SEVERAL_MACHINES:
+    kind = file_system(folder) if wait and has_database else ""
+    if kind in OF_SEVERAL_MACHINES or kind.startswith("fuse."):
         raise StartError(
             f"{folder} is on a file system of several machines ({kind}), where a lock says nothing of who has died; "
             "serve --wait wants a folder of this machine, and PostgreSQL for services on several"

@@ -28,52 +28,52 @@ def prune(store: Store, kept: Retention) -> int:
     Raises:
         StoreError: the database cannot be used; what was forgotten until then is.
     """
-    plans_s = time.time() - kept.plans_days * DAY_S
-    history_s = time.time() - kept.history_days * DAY_S
-    count = _forget(
-        store, t.OperationRow.id, t.OperationRow.done.is_(True), t.OperationRow.created_s < history_s, ~_led_here()
-    )
+    now_s = time.time()
+    plans_s = now_s - kept.plans_days * DAY_S
+    history_s = now_s - kept.history_days * DAY_S
+    runs = _runs(history_s)
+    made_it = select(t.GenerationRow.operation_id).where(runs, t.GenerationRow.operation_id.is_not(None))
+    is_old = t.OperationRow.done.is_(True) & (t.OperationRow.created_s < history_s)
+    count = _forget(store, t.OperationRow.id, is_old, t.OperationRow.id.not_in(made_it))
     count += _forget(store, t.OutcomeRow.operation_id, t.OutcomeRow.at_s < history_s)
     is_kept = t.JournalRow.switch_id.in_(select(t.OperationRow.id))
     count += _forget(store, t.JournalRow.id, t.JournalRow.at_s < history_s, ~is_kept)
-    count += _forget(store, t.GenerationRow.id, t.GenerationRow.at_s < history_s, ~_runs())
-    is_idle = t.PlanRow.applied_by.is_(None) & (t.PlanRow.created_s < plans_s)
+    count += _forget(store, t.GenerationRow.id, t.GenerationRow.at_s < history_s, ~runs)
+    word = t.ApprovalRow
+    in_force = or_(word.at_s >= plans_s, word.until_s > now_s, word.barred_until_s > now_s)
+    is_decided = t.PlanRow.id.in_(select(word.plan_id).where(in_force))
+    is_idle = t.PlanRow.applied_by.is_(None) & (t.PlanRow.created_s < plans_s) & ~is_decided
     is_over = (t.PlanRow.created_s < history_s) & t.PlanRow.applied_by.not_in(select(t.OperationRow.id))
-    count += _forget(store, t.PlanRow.id, or_(is_idle, is_over))
-    count += _forget(store, t.ApprovalRow.plan_id, t.ApprovalRow.plan_id.not_in(select(t.PlanRow.id)))
-    unused = select(t.IntentRow.id).where(
-        t.IntentRow.created_s < plans_s,
-        t.IntentRow.id.not_in(select(t.PlanRow.intent_id)),
-        t.IntentRow.id.not_in(select(t.PromiseRow.intent_id)),
-    )
-    count += _forget(store, t.AmendmentRow.intent_id, t.AmendmentRow.intent_id.in_(unused))
-    count += _forget(store, t.IntentRow.id, t.IntentRow.id.in_(unused))
+    count += _forget(store, t.PlanRow.id, or_(is_idle, is_over), along=word.plan_id)
+    said_lately = select(t.AmendmentRow.intent_id).where(t.AmendmentRow.body["created_s"].as_float() >= plans_s)
+    used = (select(t.PlanRow.intent_id), select(t.PromiseRow.intent_id), said_lately)
+    unused = [t.IntentRow.id.not_in(names) for names in used]
+    is_old_intent = t.IntentRow.created_s < plans_s
+    count += _forget(store, t.IntentRow.id, is_old_intent, *unused, along=t.AmendmentRow.intent_id)
     return count + _forget(store, t.AttainmentRow.hour_s, t.AttainmentRow.hour_s < history_s)
 
 
-def _runs() -> ColumnElement[bool]:
-    """A generation that a restart looks at: the newest of each model, and the last that a switch made."""
+def _runs(history_s: float) -> ColumnElement[bool]:
+    """Generations that somebody asks for.
+
+    Of each model the newest, the last by a switch, and what ran when the time that is kept began.
+    """
     newest = select(func.max(t.GenerationRow.id)).group_by(t.GenerationRow.model)
-    return t.GenerationRow.id.in_(newest) | t.GenerationRow.id.in_(
-        newest.where(t.GenerationRow.operation_id.is_not(None))
-    )
+    by_a_switch = newest.where(t.GenerationRow.operation_id.is_not(None))
+    before = newest.where(t.GenerationRow.at_s < history_s)
+    return or_(*(t.GenerationRow.id.in_(each) for each in (newest, by_a_switch, before)))
 
 
-def _led_here() -> ColumnElement[bool]:
-    """The operation that made one of these."""
-    return t.OperationRow.id.in_(
-        select(t.GenerationRow.operation_id).where(_runs(), t.GenerationRow.operation_id.is_not(None))
-    )
-
-
-def _forget(store: Store, name: Name, *wanted: ColumnElement[bool]) -> int:
-    """Delete rows of the table of a column by its values, some at a time; how many values that were."""
+def _forget(store: Store, name: Name, *wanted: ColumnElement[bool], along: Name | None = None) -> int:
+    """Delete rows by a column's values, some at a time; how many. Rows ``along`` that have them go, too."""
     count = 0
     while True:
         with store.transaction() as session:
             names = session.scalars(select(name).where(*wanted).limit(AT_A_TIME)).all()
+            if names and along is not None:
+                session.execute(delete(along.class_).where(along.in_(names)))
             if names:
-                session.execute(delete(name.class_).where(name.in_(names), *wanted))
+                session.execute(delete(name.class_).where(name.in_(names)))
         count += len(names)
         if len(names) < AT_A_TIME:
             return count

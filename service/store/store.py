@@ -23,6 +23,7 @@ from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session
 from intent.document import from_document, to_document
 from intent.models import Intent
 from runtime.capabilities import Batching
+from runtime.process.supervised import contained
 from selector.models import Plan
 from service.documents.errors import RefusedError, StoreError
 from service.documents.forms import Document, form_of, json_of
@@ -30,7 +31,7 @@ from service.documents.operations import OperationDocument
 from service.documents.plans import VersionDocument
 from service.documents.problems import Code
 from service.documents.state import Cursor, Event, Kind, Listed, Page
-from service.store.database import MOST_TURNS, DatabaseCalls, open_database
+from service.store.database import MOST_TURNS, SQLITE, DatabaseCalls, open_database
 from service.store.lease import BEAT_S, Lease
 from service.store.tables import (
     AmendmentRow,
@@ -106,6 +107,8 @@ class Store:
         self.calls = DatabaseCalls(engine)
         self._threads = ThreadPoolExecutor(MOST_TURNS, thread_name_prefix="store")
         self._is_closing = threading.Event()
+        self._open = set[Session]()
+        """Transactions under way."""
         if lease is not None:
             # in a thread: a loop that is busy for some seconds, as with an import, loses nothing
             threading.Thread(target=self._keep, args=(lease,), name="lease", daemon=True).start()
@@ -134,8 +137,13 @@ class Store:
     def _keep(self, lease: Lease) -> None:
         """Beat until this is closed, or lost. A database that is away is asked again."""
         while not self._is_closing.wait(BEAT_S) and not lease.lost_to:
-            with suppress(StoreError), self.transaction() as session:
+            if self._open and self._engine.dialect.name == SQLITE:
+                continue  # nobody writes beside that, and a beat that waited for it would count as late
+            # past the turns of others: one late call of theirs is no reason to lose the database
+            away = (StoreError, SQLAlchemyError, TimeoutError)
+            with contained("lease"), suppress(*away), Session(self._engine) as session, session.begin():
                 lease.beat(session)
+                lease.check(session)
 
     async def beside(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """What some work with the store returns, done in a thread: few do, and nothing else uses them."""
@@ -158,6 +166,7 @@ class Store:
                 return
             with self.calls.turn(), _WritingSession(self._engine) as session, session.begin():
                 token = _JOINED.set(session)
+                self._open.add(session)
                 try:
                     yield session
                     session.flush()
@@ -165,6 +174,7 @@ class Store:
                         self.lease.check(session)
                     is_whole = True
                 finally:
+                    self._open.discard(session)
                     _JOINED.reset(token)
         except (SQLAlchemyError, TimeoutError) as error:
             raise self.calls.in_words(error, was_whole=is_whole) from error

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from service.access import gate
 from service.documents.access import Role
 from service.store import clock
 from tests.service.asking import plan_for, problem
@@ -14,6 +15,7 @@ from tests.service.scripted import DEPLOYMENT, ScriptedService
 
 def shifted(monkeypatch: pytest.MonkeyPatch, by_s: float, passed_s: float = 0.0) -> None:
     """Let time pass, and put the wall clock of this machine forward or back."""
+    monkeypatch.setattr(gate, "time", SimpleNamespace(time=lambda: time.time() + by_s))
     other = SimpleNamespace(time=lambda: time.time() + passed_s + by_s, monotonic=lambda: time.monotonic() + passed_s)
     monkeypatch.setattr(clock, "time", other)
 
@@ -35,10 +37,14 @@ def test_keys_and_approvals_that_ended_stay_so_when_the_clock_is_put_back(tmp_pa
         assert not keys.opens(key.prefix, clock.wall_s())
         with service.client(whole) as http:
             assert http.get("/v1/topology").status_code == 401
+            shifted(monkeypatch, -3600, passed_s=600)
+            late, _ = keys.create("late", Role.VIEWER, None, "test", expires_s=clock.wall_s() - 60)
+        with service.client(late) as http:  # it ended after 540 s, which the clock that is put back does not say
+            assert http.get("/v1/topology").status_code == 401
         with service.person("approver", "ada") as ada, service.person("approver", "bob") as bob:
             plan = plan_for(bob, target="tp2")
             approved(ada, plan, minutes=5)
-            shifted(monkeypatch, -3600, passed_s=600)
+            shifted(monkeypatch, -3600, passed_s=1200)
             late = problem(bob.post(f"/v1/plans/{plan['id']}:apply"), 403, "not_approved")
             assert "approv" in late["detail"]
 

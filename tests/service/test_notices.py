@@ -184,7 +184,11 @@ DECISION = docs.DecisionDocument(model="m", kind="switch", reason="TTFT is misse
     ("happened", "about", "said"),
     [
         (event("decision", DECISION), "promise", "m: TTFT is missed"),
-        (event("decision", DECISION.model_copy(update={"plan_id": "plan-1"})), "approval", "approve plan-1"),
+        (
+            event("decision", DECISION.model_copy(update={"plan_id": "plan-1", "cause": "saving"})),
+            "approval",
+            "approve plan-1",
+        ),
         (event("decision", DECISION.model_copy(update={"cause": "window"})), "", ""),
         (event("verdict", OUTCOME), "verdict", "m: op-1 made it worse: slow"),
         (event("verdict", OUTCOME.model_copy(update={"verdict": "recovered"})), "", ""),
@@ -196,6 +200,12 @@ def test_events_are_told_that_somebody_has_to_know(happened, about, said):
     found = [*notices_of(happened)]
     assert [each.about for each in found] == ([about] if about else [])
     assert all(said in each.text for each in found)
+
+
+def test_a_rescue_is_told_as_one_and_waits_for_a_yes_where_nobody_has_applied_it():
+    found = event("decision", DECISION.model_copy(update={"plan_id": "plan-1"}))
+    assert [each.about for each in notices_of(found)] == ["promise", "approval"]
+    assert [each.about for each in notices_of(found, is_applied=True)] == ["promise"]
 
 
 def test_what_ends_within_thirty_days_is_told():
@@ -216,6 +226,11 @@ def test_what_ends_within_thirty_days_is_told():
     [
         ("{url: 'http://169.254.169.254/latest'}", "an address of this machine's metadata"),
         ("{url: 'http://[fd00:ec2::254]/'}", "an address of this machine's metadata"),
+        ("{url: 'http://[::ffff:169.254.169.254]/'}", "an address of this machine's metadata"),
+        ("{url: 'http://[64:ff9b::a9fe:a9fe]/'}", "an address of this machine's metadata"),
+        ("{url: 'http://a..b/x'}", "notify[0].url: is no URL"),
+        ("{url: 'http://[::1/x'}", "notify[0].url: is no URL"),
+        ("{url: 'http://x:99999/'}", "notify[0].url: is no URL"),
         ("{url: 'ftp://x'}", "notify[0].url"),
         ("{url: 'https://x', about: [weather]}", "notify[0].about[0]"),
         ("{url: 'https://x', form: xml}", "notify[0].form"),
@@ -238,6 +253,7 @@ def test_what_is_said_of_a_webhook_is_read(tmp_path):
 def test_a_secret_that_is_not_set_is_named(monkeypatch):
     from service.deployment.settings import secret
 
-    monkeypatch.delenv("HOOK", raising=False)
-    with pytest.raises(StartError, match="HOOK, which is not set"):
-        secret("HOOK")
+    for value in (None, ""):
+        monkeypatch.delenv("HOOK", raising=False) if value is None else monkeypatch.setenv("HOOK", value)
+        with pytest.raises(StartError, match="HOOK, which is not set"):
+            secret("HOOK")

@@ -78,6 +78,41 @@ def test_where_a_restart_begins_is_kept_however_old(store):
     assert store.journal("op-1") == []
 
 
+def test_a_no_that_still_holds_is_kept_and_so_are_words_that_were_amended_lately(store):
+    for number in (1, 2, 3):
+        add_plan(store, number)
+        store.save_intent(f"amended-{number}", intent())
+    aged(store, OLD)
+    now_s = time.time()
+    word = {"digest": "", "by": "ada", "role": "approver", "acknowledged": [], "note": "", "at_s": now_s - OLD * DAY_S}
+    for number, verdict, until_s, barred_s in (
+        (1, "rejected", None, now_s + 60),
+        (2, "rejected", None, now_s - 60),
+        (3, "approved", now_s + 60, None),
+    ):
+        row = t.ApprovalRow(plan_id=f"plan-{number}", verdict=verdict, until_s=until_s, barred_until_s=barred_s, **word)
+        with store.transaction() as session:
+            session.add(row)
+    with store.transaction() as session:
+        for name, at_s in (("amended-1", now_s - 60), ("amended-2", now_s - OLD * DAY_S)):
+            session.add(t.AmendmentRow(intent_id=name, version=2, body={"created_s": at_s}))
+
+    prune(store, KEPT)
+    assert names(store, t.PlanRow.id) == names(store, t.ApprovalRow.plan_id) == {"plan-1", "plan-3"}
+    assert names(store, t.IntentRow.id) == {"intent-1", "intent-3", "amended-1"}
+    assert names(store, t.AmendmentRow.intent_id) == {"amended-1"}
+
+
+def test_what_ran_as_the_kept_time_began_is_kept(store):
+    first = store.next_generation("counting", "CPU[0]:0-8@fp32")
+    second = store.next_generation("counting", "CPU[1]:0-8@fp32")
+    aged(store, OLDER)
+    third = store.next_generation("counting", "CPU[2]:0-8@fp32")
+    prune(store, KEPT)
+    assert names(store, t.GenerationRow.id) == {second, third}
+    assert first not in names(store, t.GenerationRow.id)
+
+
 def test_an_operation_that_has_not_ended_is_kept(store):
     add_plan(store, 1)
     store.claim_plan("plan-1", operation("op-1"))
