@@ -31,7 +31,7 @@ from service.documents.operations import OperationDocument
 from service.documents.plans import VersionDocument
 from service.documents.problems import Code
 from service.documents.state import Cursor, Event, Kind, Listed, Page
-from service.store.database import MOST_TURNS, SQLITE, DatabaseCalls, open_database
+from service.store.database import LATE_S, MOST_TURNS, SQLITE, DatabaseCalls, open_database
 from service.store.lease import BEAT_S, Lease
 from service.store.tables import (
     AmendmentRow,
@@ -109,9 +109,9 @@ class Store:
         self._is_closing = threading.Event()
         self._open = set[Session]()
         """Transactions under way."""
-        if lease is not None:
-            # in a thread: a loop that is busy for some seconds, as with an import, loses nothing
-            threading.Thread(target=self._keep, args=(lease,), name="lease", daemon=True).start()
+        # in a thread: a loop that is busy for some seconds, as with an import, loses nothing
+        self._beating = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._beating.start()
 
     @classmethod
     def open(cls, folder: Path, url: str | None = None, password: str | None = None) -> Self:
@@ -127,6 +127,7 @@ class Store:
         if self._is_closing.is_set():
             return
         self._is_closing.set()
+        self._beating.join(LATE_S)
         self.calls.settle()
         if self.lease is not None and not self.lease.lost_to and self.calls.stalled_s is None:
             with suppress(SQLAlchemyError, TimeoutError), self._engine.begin() as connection:
@@ -134,9 +135,10 @@ class Store:
         self._threads.shutdown(wait=False)
         self.calls.close()
 
-    def _keep(self, lease: Lease) -> None:
+    def _keep(self) -> None:
         """Beat until this is closed, or lost. A database that is away is asked again."""
-        while not self._is_closing.wait(BEAT_S) and not lease.lost_to:
+        lease = self.lease
+        while lease is not None and not self._is_closing.wait(BEAT_S) and not lease.lost_to:
             if self._open and self._engine.dialect.name == SQLITE:
                 continue  # nobody writes beside that, and a beat that waited for it would count as late
             # past the turns of others: one late call of theirs is no reason to lose the database
