@@ -24,7 +24,7 @@ from service.access.key_store import KeyStore
 from service.access.keys import Key
 from service.deployment.policy import Topic, Webhook, is_metadata
 from service.deployment.settings import secret
-from service.documents.errors import StoreError
+from service.documents.errors import ServiceError, StoreError
 from service.serving.events import EventBus
 from service.serving.metrics import ServiceMetrics
 from service.store.lease import Lease
@@ -41,8 +41,6 @@ PATIENCE_S = 10.0
 PAUSE_S = 1.0
 """Before a second try; then twice as long each time, up to ``MOST_PAUSE_S``."""
 MOST_PAUSE_S = 60.0
-GIVE_UP_S = 86_400.0
-"""After so long a notice is old news."""
 SOON_S = 30 * DAY_S
 """Before a key or a certificate ends it is told."""
 SIGNATURE = "X-Intentctl-Signature"
@@ -89,7 +87,7 @@ def ending(keys: Iterable[Key], certificates: Mapping[str, float], now_s: float)
         **{f"the certificate {name}": end_s for name, end_s in certificates.items()},
     }.items():
         if now_s < end_s < now_s + SOON_S:
-            yield Notice("ends", subject, f"{subject} ends in {(end_s - now_s) / 86_400:.0f} days", now_s)
+            yield Notice("ends", subject, f"{subject} ends in {(end_s - now_s) / DAY_S:.0f} days", now_s)
 
 
 class Receiver:
@@ -127,7 +125,7 @@ class Receiver:
                 is_over, why = await self._sent(notice, http)
                 if why:
                     log.warning("%s was not told (%s): %s", self.hook.shown, notice.text, why)
-                if not is_over and time.time() - notice.at_s < GIVE_UP_S:
+                if not is_over and time.time() - notice.at_s < DAY_S:  # then it is old news
                     await asyncio.sleep(pause_s)
                     pause_s = min(MOST_PAUSE_S, 2 * pause_s)
                     continue
@@ -153,8 +151,8 @@ class Receiver:
             return True, f"its URL cannot be used: {error}"
         if answer.is_success:
             return True, ""
-        is_hopeless = answer.status_code < 500 and answer.status_code not in {408, 425, 429}
-        return is_hopeless, f"it answers {answer.status_code}"
+        comes_later = answer.status_code >= 500 or answer.status_code in {408, 425, 429}
+        return not comes_later, f"it answers {answer.status_code}"
 
 
 async def _refuse_metadata(url: httpx.URL) -> None:
@@ -187,10 +185,11 @@ async def telling(
 
     async def follow() -> None:
         async for event in events.subscribe():
-            plan_id = getattr(event.data, "plan_id", None)
-            with suppress(StoreError):
-                plan = await store.beside(store.plan, plan_id) if plan_id and event.event == "decision" else None
-                tell(notices_of(event, is_applied=plan is not None and plan.applied_by is not None))
+            plan_id = event.data.plan_id if isinstance(event.data, docs.DecisionDocument) else None
+            is_applied = True  # where the store is away: nobody is asked to approve what may be applied
+            with suppress(ServiceError):
+                is_applied = not plan_id or (await store.beside(store.saved_plan, plan_id)).applied_by is not None
+            tell(notices_of(event, is_applied=is_applied))
 
     async def look_ahead() -> None:
         while True:

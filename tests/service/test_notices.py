@@ -15,12 +15,12 @@ from runtime.models import Phase, Progress
 from service import documents as docs
 from service.access.keys import Key
 from service.control import notices
-from service.control.notices import SIGNATURE, Notice, Receiver, ending, notices_of
+from service.control.notices import SIGNATURE, Notice, Receiver, ending, notices_of, telling
 from service.deployment.policy import TOPICS, Webhook
 from service.documents.access import Role
-from service.documents.errors import DeploymentError, StartError
+from service.documents.errors import DeploymentError, StartError, StoreError
 from tests.rows import rows
-from tests.service.examples import operation
+from tests.service.examples import operation, plan
 from tests.service.scripted import DEPLOYMENT, read
 
 pytestmark = pytest.mark.timeout(60)
@@ -68,7 +68,8 @@ async def listening(
     made.answers = [*answers]
     async with await asyncio.start_server(made.answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        receiver = Receiver(Webhook(f"http://127.0.0.1:{port}/hook", form=form), key)
+        made.url = f"http://127.0.0.1:{port}/hook"
+        receiver = Receiver(Webhook(made.url, form=form), key)
         task = asyncio.create_task(receiver.deliver())
         try:
             yield made, receiver
@@ -206,6 +207,43 @@ def test_a_rescue_is_told_as_one_and_waits_for_a_yes_where_nobody_has_applied_it
     found = event("decision", DECISION.model_copy(update={"plan_id": "plan-1"}))
     assert [each.about for each in notices_of(found)] == ["promise", "approval"]
     assert [each.about for each in notices_of(found, is_applied=True)] == ["promise"]
+
+
+@rows("applied", [None, "op-1", StoreError("the database is away")])
+async def test_what_is_told_of_a_decision_follows_from_its_plan_and_a_database_that_is_away_silences_nothing(applied):
+    async with listening() as (listener, _):
+        hook = Webhook(listener.url)
+        bus, store = Happening(event("decision", DECISION.model_copy(update={"plan_id": "plan-1"}))), Plans(applied)
+        async with telling([hook], bus, store, Plans(None), None):
+            await listener.until(1 if applied else 2)
+    assert [body["about"] for _, body in listener.heard] == (["promise"] if applied else ["promise", "approval"])
+
+
+class Happening:
+    """A bus that tells one event."""
+
+    def __init__(self, told: docs.Event) -> None:
+        self._told = told
+
+    async def subscribe(self) -> AsyncIterator[docs.Event]:
+        yield self._told
+        await asyncio.sleep(3600)
+
+
+class Plans:
+    """A store that has a plan, or is away."""
+
+    lease = None
+
+    def __init__(self, applied: str | StoreError | None) -> None:
+        self._applied = applied
+
+    async def beside(self, work: object, *arguments: object) -> object:
+        if isinstance(self._applied, StoreError) or not arguments:
+            raise StoreError("the database is away")
+        return replace(plan(), applied_by=self._applied)
+
+    saved_plan = kept = None
 
 
 def test_what_ends_within_thirty_days_is_told():

@@ -16,6 +16,7 @@ from runtime.models import Phase
 from service.store import lease as leases
 from service.store import store as stores
 from service.store.store import Store
+from service.store.tables import ApprovalRow, KeyRow
 from tests.service import scripted
 from tests.service.scripted import DEPLOYMENT, ScriptedService
 
@@ -184,6 +185,10 @@ def check(found: World, store: Store) -> None:
     assert late == [], "acts by keys that had been revoked"
     applied = [plan for act, plan, *_ in found.acts if act == "apply"]
     assert len(applied) == len(set(applied)), "a plan was applied twice"
+    with store.transaction() as session:
+        approved = [plan for act, plan, *_ in found.acts if act == "approve"]
+        assert [plan for plan in approved if session.get(ApprovalRow, plan) is None] == []
+        assert [prefix for prefix in found.revoked if session.get(KeyRow, prefix).revoked_s is None] == []
     kept = {plan: store.plan(plan).applied_by for plan in applied}
     assert all(kept.values()), "an answer was lost"
     operations = {operation: store.operation(operation) for operation in kept.values()}
