@@ -26,8 +26,6 @@ ABOUT = "backup.json"
 PROFILES = "profiles"
 AT_A_TIME = 500
 """Rows that are read or written together."""
-HEAD = AuditHeadRow.__tablename__
-"""The one table that has a row from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,7 @@ def write(engine: Engine, folder: Path, deployment: Deployment, file: Path) -> i
     """Write all rows as they are at one moment, whoever writes meanwhile; how many that was.
 
     Raises:
+        StartError: it is no service's database.
         StoreError: the database cannot be read.
         OSError: the file cannot be written.
     """
@@ -55,8 +54,12 @@ def write(engine: Engine, folder: Path, deployment: Deployment, file: Path) -> i
         with draft.open("xb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as made:
             draft.chmod(0o600)  # it has the digests of keys, and what everybody said
             with in_words(engine), _moment(engine) as connection:
+                if not (version := version_of(connection)):
+                    raise StartError(
+                        f"{engine.url.render_as_string()} has no records of a service; name another database"
+                    )
                 rows = {table.name: _keep(connection, table, made) for table in Base.metadata.sorted_tables}
-                about = _About(version_of(connection), time.time(), rows, _devices(deployment), _models(deployment))
+                about = _About(version, time.time(), rows, _devices(deployment), _models(deployment))
             for profile in sorted((folder / PROFILES).glob("*.json")):
                 made.write(profile, f"{PROFILES}/{profile.name}")
             made.writestr(ABOUT, json.dumps(asdict(about), indent=1))
@@ -78,7 +81,8 @@ def put_back(store: Store, folder: Path, deployment: Deployment, file: Path) -> 
         about = TypeAdapter(_About).validate_json(kept.read(ABOUT))
         _refuse_others(about, deployment, version_of(connection), file)
         for table in Base.metadata.sorted_tables:
-            if table.name != HEAD and _count(connection, table):
+            # the head of the audit has a row from the start
+            if table.name != AuditHeadRow.__tablename__ and _count(connection, table):
                 raise StartError(
                     f"the database has {table.name} already; restore into an empty one, and keep this one elsewhere"
                 )

@@ -142,8 +142,12 @@ class Store:
             if self._open and self._engine.dialect.name == SQLITE:
                 continue  # nobody writes beside that, and a beat that waited for it would count as late
             # past the turns of others: one late call of theirs is no reason to lose the database
-            away = (StoreError, SQLAlchemyError, TimeoutError)
-            with contained("lease"), suppress(*away), Session(self._engine) as session, session.begin():
+            with (
+                contained("lease"),
+                suppress(StoreError, SQLAlchemyError, TimeoutError),
+                Session(self._engine) as session,
+                session.begin(),
+            ):
                 lease.beat(session)
                 lease.check(session)
 

@@ -120,6 +120,14 @@ def test_a_backup_of_something_else_is_refused(tmp_path, served, new_database, a
     store.close()
 
 
+def test_a_database_of_something_else_is_named_and_no_file_is_left(tmp_path, database):
+    engine = connect(tmp_path, database)
+    with pytest.raises(StartError, match="has no records of a service; name another database"):
+        backup.write(engine, tmp_path, read(tmp_path), tmp_path / "b.zip")
+    engine.dispose()
+    assert list(tmp_path.glob("*b.zip*")) == []
+
+
 def test_a_database_with_records_is_left_alone(tmp_path, served, database):
     before, file = served
     store = Store.open(tmp_path / "from", database)
