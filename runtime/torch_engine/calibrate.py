@@ -72,11 +72,11 @@ def measure(checkpoint: Path) -> Calibration:
     return Calibration(**json.loads(done.stdout))
 
 
-def _median_s(action: Callable[[], object], times: int) -> float:
-    """Median duration, after one run to warm up; of fewer than ``times`` where they take long."""
+def _median_s(action: Callable[[], object], times: int, longest_s: float = _LONGEST_S) -> float:
+    """Median duration, after one run to warm up; of fewer than ``times`` where they take ``longest_s``."""
     action()
     spans = list[float]()
-    while len(spans) < times and not (len(spans) >= 3 and sum(spans) > _LONGEST_S):
+    while len(spans) < times and not (len(spans) >= 3 and sum(spans) > longest_s):
         began = time.perf_counter()
         action()
         spans.append(time.perf_counter() - began)
@@ -131,10 +131,11 @@ def _between_ranks() -> tuple[float, float, float]:
 
 
 def _rank(reducing: Group, hopping: Hop, *, is_sender: bool) -> tuple[float, float, float]:
+    """One side of ``_between_ranks``. Both repeat each as often: one that stopped by its own clock would be waited for."""
     small = torch.ones(128)
     large = torch.ones(_LARGE_VALUES)
-    latency_s = _median_s(lambda: reducing.all_reduce(small), 200)
-    large_s = _median_s(lambda: reducing.all_reduce(large), 20)
+    latency_s = _median_s(lambda: reducing.all_reduce(small), 200, math.inf)
+    large_s = _median_s(lambda: reducing.all_reduce(large), 20, math.inf)
 
     def hop() -> None:
         if is_sender:
@@ -143,7 +144,7 @@ def _rank(reducing: Group, hopping: Hop, *, is_sender: bool) -> tuple[float, flo
             hopping.receive((1, 128), torch.float32)
         reducing.all_reduce(small)  # the other side has it
 
-    return latency_s, large_s, _median_s(hop, 200)
+    return latency_s, large_s, _median_s(hop, 200, math.inf)
 
 
 def _round_trip_s() -> float:

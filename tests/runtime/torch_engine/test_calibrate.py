@@ -1,9 +1,12 @@
 """Calibration measures this machine and hands over plain numbers."""
 
 import dataclasses
+import itertools
 import math
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ import torch
 from runtime.errors import CheckpointError
 from runtime.torch_engine import calibrate
 from runtime.torch_engine.calibrate import measure
+from runtime.torch_engine.worker.group import GroupMemory, GroupShape
 from selector.models import CpuSamples
 from tests.rows import rows
 
@@ -42,6 +46,24 @@ def test_rounds_are_repeated_until_two_of_the_quickest_are_alike(rounds, took_s,
     found, repeated, apart = calibrate.settled(iter(rounds).__next__)
     assert (found["gemm_s"], found["all_s"], repeated) == (took_s, took_s, count)
     assert (apart <= calibrate.SETTLED) is (count < calibrate.ROUNDS)
+
+
+def test_two_ranks_repeat_alike_where_one_of_them_is_kept_from_its_core(monkeypatch):
+    clock = threading.local()
+    monkeypatch.setattr(calibrate.time, "perf_counter", lambda: next(clock.seconds))
+    memories = [GroupMemory(GroupShape(tp_sizes, calibrate._LARGE_VALUES)) for tp_sizes in ((2,), (1, 1))]
+
+    def rank(number: int) -> tuple[float, float, float]:
+        clock.seconds = itertools.count(step=number)
+        reducing = memories[0].ranks.join(0, number).group
+        return calibrate._rank(reducing, memories[1].ranks.join(number, 0).hop, is_sender=number == 0)
+
+    with ThreadPoolExecutor(2) as threads:
+        ranks = [threads.submit(rank, number) for number in (0, 1)]
+        wait(ranks, timeout=30)
+        for memory in memories:
+            memory.abort()  # or ranks that wait for each other do so for ever
+        assert [found.result() for found in ranks] == [(0, 0, 0), (1, 1, 1)]
 
 
 def test_a_folder_that_cannot_be_served_is_named(tmp_path, monkeypatch):
