@@ -131,7 +131,7 @@ def _between_ranks() -> tuple[float, float, float]:
 
 
 def _rank(reducing: Group, hopping: Hop, *, is_sender: bool) -> tuple[float, float, float]:
-    """One side of ``_between_ranks``. Both repeat each as often: one that stopped by its own clock would be waited for."""
+    """One side of ``_between_ranks``; both repeat as often, or one would be waited for."""
     small = torch.ones(128)
     large = torch.ones(_LARGE_VALUES)
     latency_s = _median_s(lambda: reducing.all_reduce(small), 200, math.inf)
