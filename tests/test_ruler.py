@@ -23,14 +23,14 @@ MAX_STATEMENTS = {
     "intent": 7_950,
     "validator": 862,
     "selector": 3_578,
-    "runtime": 11_404,
-    "service": 9_997,
+    "runtime": 11_438,
+    "service": 10_004,
     "intentctl": 4_424,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
-MAX_CLASSES = 903
+MAX_CLASSES = 904
 MAX_FILES = 383
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from runtime.errors import EngineStartError
+from runtime.errors import EngineStartError, RuntimeFault
 from runtime.hosts import messages
 from runtime.hosts.tls import HANDSHAKE_S, TlsChannel, context, words
 from runtime.process import messages as wire
@@ -62,6 +62,9 @@ class Agent:
         self._refusals = dict[str, int]()
         """How many there were since the last line of the log, of each address that had one within the minute."""
         self._sessions = set[ServiceSession]()
+        self.owner: ServiceSession | None = None
+        """The one that claimed the host last: it alone starts processes."""
+        self._claiming = asyncio.Lock()
         self._background = set[asyncio.Task[None]]()
 
     async def serve(self, sock: socket.socket) -> None:
@@ -85,16 +88,42 @@ class Agent:
                 session.channel.lose("the agent was stopped")
             await asyncio.gather(*self._background, return_exceptions=True)
 
-    def start(self, program: Program, on_message: Hears, on_end: Ends) -> Process:
-        """Start one of the agent's programs.
+    def start(self, session: "ServiceSession", program: Program, on_message: Hears, on_end: Ends) -> Process:
+        """Start one of the agent's programs for a session.
 
         Raises:
-            EngineStartError: it is none.
+            EngineStartError: it is none, or the session is not the owner.
             OSError: no process can be started.
         """
+        if self.owner is not session:
+            raise EngineStartError("the service has not claimed it")
         if program.module not in self._programs:
             raise EngineStartError(f"{program.module} is no program of an agent")
         return self._launcher.start(program, on_message, on_end)
+
+    async def own(self, session: "ServiceSession", claim: messages.Claim) -> None:
+        """Make a session the owner, once nothing is left of what the one before it started.
+
+        Raises:
+            RuntimeFault: another service has the host, and this one is no later owner of its database.
+        """
+        async with self._claiming:
+            if (earlier := self.owner) and earlier is not session:
+                if not earlier.channel.is_over:
+                    self._refuse_unless_later(claim, earlier.claim)
+                    earlier.channel.lose(f"{claim.holder} owns its database now")
+                await earlier.gone()
+            self.owner = session
+            session.claim = claim
+
+    def _refuse_unless_later(self, claim: messages.Claim, earlier: messages.Claim) -> None:
+        if claim.database != earlier.database:
+            raise RuntimeFault(
+                f"the service {earlier.holder} has host {self.host}, and a host has one service: stop that one, or give each "
+                "its own hosts"
+            )
+        if claim.fence < earlier.fence:
+            raise RuntimeFault(f"{earlier.holder} owns the database now, and with it host {self.host}")
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Do it in the background."""
@@ -155,6 +184,8 @@ class ServiceSession:
         self.channel = TlsChannel(messages.ToAgent, self._hear, self._over, self._give_room)
         self._processes: dict[int, Process] = {}
         self._memory: dict[messages.MemoryFile, MemoryHere] = {}
+        self._ending = set[asyncio.Task[None]]()
+        self.claim = messages.NOBODY
         self._clock: AwakeClock | None = None
         self._heard_s = 0.0
         self._has_room = True
@@ -164,6 +195,10 @@ class ServiceSession:
         if not self.channel.is_over:
             self._clock = AwakeClock(self._turn)
         return not self.channel.is_over
+
+    async def gone(self) -> None:
+        """Wait until no process that it started is there."""
+        await asyncio.gather(*self._ending)
 
     def _turn(self) -> None:
         assert self._clock is not None
@@ -195,6 +230,7 @@ class ServiceSession:
         program = Program(order.module, bytes, order.device, has_folder=order.has_folder)
         try:
             process = self._agent.start(
+                self,
                 program,
                 on_message=partial(self._relay, order.number),
                 on_end=partial(self._ended, order.number),
@@ -220,8 +256,13 @@ class ServiceSession:
     def _ended(self, number: int, why: str) -> None:
         process = self._processes.pop(number)
         self.channel.send(messages.Ended(number, why, tuple(process.log()[-LOG_LINES:])))
+        self._end(number, process)
+
+    def _end(self, number: int, process: Process) -> None:
         process.end()
-        self._agent.spawn(self._remove(number, process))
+        ending = self._agent.spawn(self._remove(number, process))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def _remove(self, number: int, process: Process) -> None:
         await process.close()
@@ -241,6 +282,8 @@ class ServiceSession:
         match command:
             case messages.Inspect(checkpoints):
                 return await asyncio.to_thread(gather, checkpoints, self._agent.visible)
+            case messages.Claim():
+                await self._agent.own(self, command)
             case messages.Probe(data):
                 return len(data)
             case messages.MakeMemory(size):
@@ -258,9 +301,8 @@ class ServiceSession:
         log.warning("the connection of the service is over (%s); %d processes end", why, len(self._processes))
         if self._clock:
             self._clock.stop()
-        for process in self._processes.values():
-            process.end()
-            self._agent.spawn(process.close())
+        for number, process in self._processes.items():
+            self._end(number, process)
         self._processes.clear()
         for memory in self._memory.values():
             memory.close()

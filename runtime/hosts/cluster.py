@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from runtime.errors import EngineStartError, TopologyError
+from runtime.hosts.messages import NOBODY, Claim
 from runtime.hosts.placement import AgentPlacement
 from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import words
@@ -37,6 +38,8 @@ class Expected:
     """What processes of this machine may use of its GPUs, as in ``CUDA_VISIBLE_DEVICES``; empty: all."""
     ray: str = ""
     """The address of its head."""
+    claim: Claim = NOBODY
+    """As whom it has them."""
 
 
 class Hosts:
@@ -126,7 +129,7 @@ class Hosts:
         remote = RemoteHost(name, node.gpus[0].index, self._note_lost)
         with contextlib.ExitStack() as refused:
             refused.callback(remote.close)
-            await remote.open(address, self._certificate, expected.checkpoints)
+            await remote.open(address, self._certificate, expected.checkpoints, expected.claim)
             if what := wrong_devices(node.gpus, remote.facts) or differences(
                 remote.facts, self._ours, needs_vllm=expected.needs_vllm
             ):

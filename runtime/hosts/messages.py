@@ -20,6 +20,24 @@ class Inspect(wire.Command[HostFacts], frozen=True):
     checkpoints: tuple[str, ...]
 
 
+class Claim(wire.Command[None], frozen=True):
+    """Let this service start processes, and no other.
+
+    Answered once nothing is left of what another one started.
+    """
+
+    database: str
+    """Which one the service owns; two services of one are told apart by the fence."""
+    fence: int
+    """Higher with each owner of the database."""
+    holder: str
+    """Where the service is found."""
+
+
+NOBODY = Claim("", 0, "")
+"""Where no database is owned."""
+
+
 class MakeMemory(wire.Command[MemoryFile], frozen=True):
     """Make shared memory of so many bytes."""
 
@@ -89,5 +107,5 @@ class Removed(wire.WireMessage, frozen=True):
     number: int
 
 
-ToAgent = wire.Call[Inspect | MakeMemory | FreeMemory | Probe] | Launch | Relay | Terminate | Heartbeat
+ToAgent = wire.Call[Inspect | Claim | MakeMemory | FreeMemory | Probe] | Launch | Relay | Terminate | Heartbeat
 FromAgent = wire.Reply | Heartbeat | Launched | Relay | Ended | Removed

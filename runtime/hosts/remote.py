@@ -130,11 +130,19 @@ class RemoteHost:
         self._clock: AwakeClock | None = None
         self._heard_s = self._beat_s = 0.0
 
-    async def open(self, address: tuple[str, int], file: Path, checkpoints: tuple[str, ...]) -> None:
-        """Connect, and ask what the host has. Whatever comes of it, ``close`` it in the end.
+    async def open(
+        self,
+        address: tuple[str, int],
+        file: Path,
+        checkpoints: tuple[str, ...],
+        claim: messages.Claim | None = None,
+    ) -> None:
+        """Connect, ask what the host has, and claim it: or nothing is started there.
+
+        Whatever comes of it, ``close`` it in the end.
 
         Raises:
-            OSError: it cannot be reached, a certificate is refused, or it does not say what it has.
+            OSError: it cannot be reached, a certificate is refused, it does not say what it has, or is another service's.
             EngineStartError: there is no certificate here.
         """
         try:
@@ -142,6 +150,8 @@ class RemoteHost:
             self._clock = AwakeClock(self._turn)
             async with asyncio.timeout(INSPECT_S):
                 self.facts = await self.ask(messages.Inspect(checkpoints))
+                if claim:
+                    await self.ask(claim)
         except EngineStartError:
             raise
         except RuntimeFault as error:  # it was lost meanwhile, or cannot say: a disk fails there

@@ -101,7 +101,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
         stack.callback(kept.devices.close)
         engines.load(deployment.models)
-        hosts = await stack.enter_async_context(open_hosts(deployment, kept.devices))
+        hosts = await stack.enter_async_context(open_hosts(deployment, kept.devices, store.lease))
         servings = dict[str, Serving]()
         watches = dict[str, Watch]()
         for model in deployment.models:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from runtime.process.supervised import begin, supervised
 from service.deployment.file import Deployment
 from service.deployment.settings import visible_gpus
 from service.serving.devices import Devices
+from service.store.lease import Lease
 
 if TYPE_CHECKING:
     from runtime.hosts.cluster import Expected, Hosts
@@ -32,10 +34,10 @@ LOOK_S = 3600.0
 
 
 @asynccontextmanager
-async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator[Hosts | None]":
+async def open_hosts(deployment: Deployment, devices: Devices, lease: Lease | None) -> "AsyncIterator[Hosts | None]":
     """The hosts of a deployment until the end; None where all devices are this machine's.
 
-    Devices of a lost one are out.
+    Devices of a lost one are out. Agents start processes for the owner of ``lease``, and for nobody else meanwhile.
 
     Raises:
         EngineStartError: a host has something else than the file or this machine says, by name.
@@ -45,8 +47,10 @@ async def open_hosts(deployment: Deployment, devices: Devices) -> "AsyncIterator
         yield None
         return
     from runtime.hosts.cluster import Hosts
+    from runtime.hosts.messages import NOBODY, Claim
 
-    hosts = Hosts(expected(deployment), deployment.certificates / "service.pem")
+    claim = Claim(lease.database, lease.fence, lease.holder) if lease else NOBODY
+    hosts = Hosts(replace(expected(deployment), claim=claim), deployment.certificates / "service.pem")
 
     def back(device: int) -> None:
         if devices.why(device).startswith("host "):  # one may be broken, too

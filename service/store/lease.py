@@ -7,6 +7,7 @@ So no clock is asked: one that is put back moves no ownership, nor does a databa
 import asyncio
 import logging
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Self
 
@@ -34,6 +35,7 @@ _LEASE = Table(
     Column("fence", BigInteger, unique=True, nullable=False),
     Column("holder", Text, nullable=False),
     Column("beat", BigInteger, nullable=False),
+    Column("database", Text, nullable=False),
 )
 
 
@@ -56,6 +58,8 @@ class Lease:
         self._has_lock = has_lock
         self.fence = 0
         """Higher with each owner; 0: it never was one."""
+        self.database = ""
+        """The database's own name, for who hears of several; a restored one has another."""
         self.lost_to = ""
         """Who owns the database since this one lost it."""
         self.on_loss = list[Callable[[], object]]()
@@ -102,12 +106,13 @@ class Lease:
             _LEASE.create(connection, checkfirst=True)
             row = connection.execute(select(_LEASE)).first()
             if row is None:
-                connection.execute(insert(_LEASE).values(id=1, fence=0, holder="", beat=0))
+                values = {"fence": 0, "holder": "", "beat": 0, "database": uuid.uuid4().hex}
+                row = connection.execute(insert(_LEASE).values(id=1, **values).returning(_LEASE)).one()
             elif row.holder and not self._has_lock and not self._has_lapsed(row.fence, row.beat):
                 return str(row.holder)
-            fence = 1 if row is None else row.fence + 1
-            connection.execute(update(_LEASE).values(fence=fence, holder=self.holder, beat=0))
-        self.fence = fence
+            connection.execute(update(_LEASE).values(fence=row.fence + 1, holder=self.holder, beat=0))
+        self.fence = row.fence + 1
+        self.database = row.database
         return ""
 
     def _has_lapsed(self, fence: int, beat: int) -> bool:

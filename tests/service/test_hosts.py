@@ -28,13 +28,14 @@ GPUS = DEPLOYMENT.replace("kind: CPU", "kind: L40S").replace("fp32", "bf16").rep
 async def test_gpus_that_this_machine_does_not_have_are_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(facts, "_gpus", lambda: ((), {}))
     with pytest.raises(EngineStartError, match=r"not as .*deployment.yaml says: .* 4 GPUs, and it has none"):
-        async with open_hosts(read(tmp_path, GPUS), Mock()):
+        async with open_hosts(read(tmp_path, GPUS), Mock(), None):
             pass
     gpus = tuple(facts.GpuFacts(str(number), "NVIDIA L40S", 48 << 30) for number in range(4))
     monkeypatch.setattr(facts, "_gpus", lambda: (gpus, {}))
-    async with open_hosts(read(tmp_path, GPUS), Mock()) as opened:
+    async with open_hosts(read(tmp_path, GPUS), Mock(), None) as opened:
         assert opened is None
-    async with open_hosts(read(tmp_path, DEPLOYMENT), Mock()) as opened:  # slots are as many as the file says
+    slots = read(tmp_path, DEPLOYMENT)  # as many as the file says
+    async with open_hosts(slots, Mock(), None) as opened:
         assert opened is None
 
 
@@ -75,7 +76,7 @@ async def test_certificates_that_end_soon_are_told_in_the_log_once_and_not_at_ea
 
     monkeypatch.setattr(hosts, "own_ends", look)
     monkeypatch.setattr(hosts, "LOOK_S", 0.0)
-    async with asyncio.timeout(20), open_hosts(deployment, Mock()) as opened:
+    async with asyncio.timeout(20), open_hosts(deployment, Mock(), None) as opened:
         while len(looks) < 3:  # noqa: ASYNC110 - a thread looks
             await asyncio.sleep(0)
         known = opened.certificate_ends

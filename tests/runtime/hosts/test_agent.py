@@ -17,6 +17,7 @@ from runtime.errors import EngineLostError
 from runtime.hosts import agent as agents
 from runtime.hosts import certificates, messages, remote
 from runtime.hosts.agent import Agent
+from runtime.hosts.messages import Claim
 from runtime.hosts.remote import RemoteHost
 from runtime.hosts.tls import TlsChannel, connect, context
 from runtime.process.channel import encode
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.slow
 
 ECHO = "tests.runtime.hosts.echo"
 PROGRAM = Program(ECHO, Beat | Fatal, 3)
+MINE = Claim("d", 1, "http://a:1")
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +51,9 @@ class There:
         self.agent = Agent(name, context(keys / f"{name}.pem", is_server=True), programs=frozenset({ECHO}))
         self.serving = asyncio.create_task(self.agent.serve(self._sock))
 
-    async def host(self) -> RemoteHost:
+    async def host(self, *checkpoints: str, claim: Claim | None = MINE) -> RemoteHost:
         host = RemoteHost("b", 0, lambda _, why: self.lost.append(why))
-        await host.open(self.address, self.keys / "service.pem", ())
+        await host.open(self.address, self.keys / "service.pem", checkpoints, claim)
         return host
 
     async def close(self) -> None:
@@ -215,8 +217,7 @@ async def test_an_agent_that_is_stopped_takes_all_along(there):
 
 async def test_a_host_says_what_it_has_and_memory_there_is_given_back(there, tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    host = RemoteHost("b", 0, lambda *_: None)
-    await host.open(there.address, there.keys / "service.pem", (str(tmp_path), "/none"))
+    host = await there.host(str(tmp_path), "/none")
     assert host.facts.cores == len(os.sched_getaffinity(0))
     assert [*host.facts.checkpoints[str(tmp_path)]] == ["config.json"]
     assert host.facts.checkpoints["/none"] == {}
@@ -410,7 +411,7 @@ async def test_who_is_silent_behind_a_long_frame_on_a_slow_link_is_not_lost(ther
     monkeypatch.setattr(remote, "LOST_AFTER_S", 1.0)
     host = RemoteHost("b", 0, lambda _, why: there.lost.append(why))
     async with SlowLink(there.address) as link, asyncio.timeout(60):
-        await host.open(link.address, there.keys / "service.pem", ())
+        await host.open(link.address, there.keys / "service.pem", (), MINE)
         session = next(iter(there.agent._sessions))
         turn = session._turn
         turns = list[None]()

@@ -82,6 +82,7 @@ SEEDS = {
     "service to an agent": [
         host_messages.Launch(1, "m", 3, has_folder=True),
         wire.Call(1, host_messages.Inspect(("/m",))),
+        wire.Call(2, host_messages.Claim("d", 3, "http://a:1")),
         host_messages.Relay(1, b"ic"),
     ],
     "agent to the service": [host_messages.Ended(1, "", ("a line",)), host_messages.Heartbeat(3)],
