@@ -1,13 +1,21 @@
 """The audit in the database: entries are added, never changed, which triggers see to."""
 
+import gzip
+import hashlib
+import json
+import os
 from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import takewhile
+from pathlib import Path
 
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 
 from service.access.chain import FIELDS, Head, flaws
-from service.documents.access import AuditEntry, Caller, Flaw
+from service.documents.access import SERVICE, AuditEntry, Caller, Flaw
 from service.documents.forms import Json
 from service.store.clock import wall_s
+from service.store.retention import DAY_S
 from service.store.store import Store
 from service.store.tables import AuditHeadRow, AuditRow
 
@@ -15,6 +23,9 @@ AT_A_TIME = 1000
 """Entries that are read at once to verify the chain."""
 
 
+EXPORT = "audit.export"
+"""The act that says up to where entries are in a file; the database lets those go, and no other."""
+MONTH_S = 30 * DAY_S
 ONLY = 1
 """The id of the row of the head."""
 
@@ -98,12 +109,41 @@ class Audit:
     def verify(self, known: Head | None = None) -> tuple[Flaw, ...]:
         """Where the chain is not what it was; ``known`` is a head that was taken of it before."""
         head = self.head()
-        found = flaws(self._upward(head.seq), head, known)
+        found = flaws(self._upward(head.seq), head, known, self._exported())
         with self._store.transaction() as session:
             newest = session.scalar(select(func.max(AuditRow.seq))) or 0
             end = session.get_one(AuditHeadRow, ONLY).seq
         behind = (Flaw(end + 1, "and later ones were put in behind the end"),) if newest > end else ()
         return found + behind
+
+    def export(self, kept_days: float, folder: Path) -> int:
+        """Move older entries into a file, a month of them at least; how many they were.
+
+        The newest entry names it.
+
+        Raises:
+            StoreError: the database cannot be used.
+            OSError: the file cannot be written; all entries stay.
+        """
+        old_s = wall_s() - kept_days * DAY_S
+        old = [*takewhile(lambda entry: entry.at_s < old_s, self._upward(self.head().seq))]
+        if not old or old[0].at_s > old_s - MONTH_S:
+            return 0
+        last = Head(old[-1].seq, old[-1].hash)
+        span = f"{old[0].seq}-{last.seq}"
+        file = folder / f"audit-{span}.jsonl.gz"
+        after: Json = {"head": str(last), "file": file.name, "sha256": _write(file, old)}
+        with self._store.transaction() as session:
+            self.add(SERVICE, EXPORT, span, after=after)
+            session.execute(delete(AuditRow).where(AuditRow.seq <= last.seq))
+        return len(old)
+
+    def _exported(self) -> Head:
+        """The last entry that is in a file and no longer here."""
+        newest = select(AuditRow.after).where(AuditRow.act == EXPORT).order_by(AuditRow.seq.desc()).limit(1)
+        with self._store.transaction() as session:
+            after = session.scalar(newest)
+        return Head.parse(str(after["head"])) if after else Head()
 
     def _upward(self, end: int) -> Iterator[AuditEntry]:
         last = 0
@@ -116,6 +156,18 @@ class Audit:
                 return
             yield from entries
             last = entries[-1].seq
+
+
+def _write(file: Path, entries: list[AuditEntry]) -> str:
+    """Write a line of JSON for each entry, so that it outlives a crash; the digest of the file."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    lines = "".join(json.dumps(asdict(entry)) + "\n" for entry in entries)
+    packed = gzip.compress(lines.encode(), mtime=0)
+    with file.open("wb") as made:
+        made.write(packed)
+        made.flush()
+        os.fsync(made.fileno())
+    return hashlib.sha256(packed).hexdigest()
 
 
 def _entry(row: AuditRow) -> AuditEntry:

@@ -33,10 +33,17 @@ class Head:
         return cls(int(seq), found)
 
 
-def flaws(entries: Iterable[AuditEntry], head: Head, known: Head | None = None) -> tuple[Flaw, ...]:
-    """Where entries, in their order, are not the chain that ends at ``head`` and once ended at ``known``."""
+def flaws(
+    entries: Iterable[AuditEntry], head: Head, known: Head | None = None, exported: Head | None = None
+) -> tuple[Flaw, ...]:
+    """Where entries, in their order, are not the chain that ends at ``head`` and once ended at ``known``.
+
+    It begins after ``exported``.
+    """
     found = list[Flaw]()
-    last = Head()
+    last = exported or Head()
+    if known is not None and known.seq <= last.seq and known != last:
+        found.append(Flaw(known.seq, f"is none that is here: those up to {last.seq} were exported; look for it there"))
     for entry in entries:
         found += _step(last, entry)
         last = Head(entry.seq, entry.hash)

@@ -13,7 +13,7 @@ from intent.models import Intent
 from runtime.process.supervised import begin
 from selector.models import Plan
 from service.access.keys import KeyFault
-from service.documents.access import Caller, Role
+from service.documents.access import SERVICE, Caller, Role
 from service.documents.errors import StoreError
 from service.documents.forms import Json
 from service.store.clock import wall_s
@@ -103,7 +103,7 @@ def open_access(store: "Store", deployment: "Deployment", folder: Path) -> Acces
         if made is not None:
             file, key = made
             fields: Json = {"name": key.name, "role": key.role.value, "file": str(file)}
-            audit.add(Caller("the service", Role.ADMIN), "key.create", key.prefix, after=fields)
+            audit.add(SERVICE, "key.create", key.prefix, after=fields)
     if made is not None:
         log.info("the key of an administrator is in %s", file)
     doorbell = WrongKeyAudit(store, audit)

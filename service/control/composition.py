@@ -14,6 +14,7 @@ from runtime.process.supervised import supervised
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
+from service.access.audit import Audit
 from service.access.wiring import AccessControl, open_access
 from service.control.notices import telling
 from service.control.relocation import RelocationPlanner
@@ -38,7 +39,7 @@ from service.serving.worker_process import WorkerProcess
 from service.store.database import connect, prepare
 from service.store.lease import Lease
 from service.store.lock import lock_of
-from service.store.retention import keep_pruned
+from service.store.retention import keep_pruned, prune
 from service.store.store import Store
 
 AT_ONCE = 64
@@ -155,8 +156,9 @@ async def owned_store(settings: Settings, kept: Retention) -> AsyncIterator[Stor
         lease = await Lease.taken(database, settings.told_at, wait=settings.wait, has_lock=has_lock)
         prepare(database)
         store = stack.enter_context(closing(Store(database, lease)))
-        pruning = asyncio.create_task(supervised("pruning", partial(keep_pruned, store, kept)))
-        stack.callback(pruning.cancel)
+        export = partial(Audit(store).export, kept.audit_days, settings.folder / "audit")
+        pruning = partial(keep_pruned, store, partial(prune, store, kept), export)
+        stack.callback(asyncio.create_task(supervised("pruning", pruning)).cancel)
         yield store
 
 

@@ -208,6 +208,8 @@ class Retention:
     """Plans that nobody applied, and intents without a plan that were never activated."""
     history_days: float = 400
     """Operations that have ended, with their plans, journal, verdicts and topologies; and how far goals were kept."""
+    audit_days: float = 1_095
+    """Entries of the audit; older ones are exported first."""
 
 
 def read_auth(source: LocatedYaml) -> Auth:

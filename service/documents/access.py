@@ -94,6 +94,7 @@ class Caller:
     request_id: str = ""
 
 
+SERVICE = Caller("the service", Role.ADMIN)
 CONTROLLER = Caller("the controller", Role.OPERATOR)
 """Who acts where nobody does: it may apply, and approves nothing."""
 TRANSLATOR = "the translator"

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
@@ -79,12 +80,12 @@ def _forget(store: Store, name: Name, *wanted: ColumnElement[bool], along: Name 
             return count
 
 
-async def keep_pruned(store: Store, kept: Retention) -> None:
-    """Forget what is old now, and each hour from then on."""
+async def keep_pruned(store: Store, *forget: Callable[[], int]) -> None:
+    """Forget what is old now, and each hour from then on; each way says how many rows that was."""
     while True:
         try:
-            if count := await store.beside(prune, store, kept):
+            if count := sum([await store.beside(each) for each in forget]):
                 log.info("%d records were older than they are kept, and are forgotten", count)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             log.warning("old records are not forgotten; it is tried again in an hour: %s", error)
         await asyncio.sleep(AGAIN_S)

@@ -104,7 +104,7 @@ def changed(file, made, **about: object) -> None:
 @rows(
     ("about", "said"),
     [
-        ({"version": "9999"}, "has tables of version 9999, this intentctl those of 0011"),
+        ({"version": "9999"}, "has tables of version 9999, this intentctl those of 0012"),
         ({"devices": ["CPU"]}, "is of another deployment: its devices are"),
         ({"models": ["other"]}, "is of another deployment: its models are"),
         ({"rows": {}}, "the file is not whole"),

@@ -1,12 +1,18 @@
+import gzip
+import hashlib
+import json
 import threading
+import time
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
+from service.access import audit as audits
 from service.access.audit import Audit
-from service.access.chain import Head
-from service.documents.access import Caller, Role
+from service.access.chain import Head, flaws
+from service.documents.access import AuditEntry, Caller, Role
 from service.documents.errors import StoreError
+from service.store.retention import DAY_S
 from service.store.store import Store
 from tests.rows import rows
 
@@ -50,6 +56,33 @@ def test_the_database_refuses_changes(store):
         with pytest.raises(StoreError, match="append-only"), store.transaction() as session:
             session.execute(text(statement))
     assert Audit(store).verify() == ()
+
+
+def test_old_entries_go_into_a_file_and_the_rest_is_verified_from_there(store, tmp_path, monkeypatch):
+    audit = Audit(store)
+    heads = list[Head]()
+    for number in range(5):
+        audit.add(ADA, "plan.apply", f"plan-{number}")
+        heads.append(audit.head())
+    now_s = time.time()
+    monkeypatch.setattr(audits, "wall_s", lambda: now_s + 100 * DAY_S)
+    assert [audit.export(days, tmp_path) for days in (101, 71, 69)] == [0, 0, 5]
+    audit.add(ADA, "plan.apply", "plan-5")
+    packed = (tmp_path / "audit-1-5.jsonl.gz").read_bytes()
+    entries = [AuditEntry(**json.loads(line)) for line in gzip.decompress(packed).splitlines()]
+    assert flaws(entries, heads[-1]) == ()
+    export = audit.page()[-1]
+    digest = hashlib.sha256(packed).hexdigest()
+    assert (export.seq, export.act, export.after["sha256"]) == (6, "audit.export", digest)
+    assert [audit.verify(known) for known in (None, heads[-1], audit.head())] == [(), (), ()]
+    assert [flaw.problem for flaw in audit.verify(heads[0])] == [
+        "is none that is here: those up to 5 were exported; look for it there"
+    ]
+    with pytest.raises(StoreError, match="append-only"), store.transaction() as session:
+        session.execute(text("DELETE FROM audit WHERE seq <= 6"))
+    monkeypatch.setattr(audits, "wall_s", lambda: now_s + 200 * DAY_S)
+    assert (audit.export(69, tmp_path), audit.verify()) == (2, ())
+    assert [one.seq for one in audit.page()] == [8]
 
 
 @rows(
