@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -254,10 +255,17 @@ def switch(
         agreed.append((plan.id, [*acknowledged(plan, consent), *sorted(consent.to)]))
         _ask(plan, consent)
     operations: list[docs.OperationDocument] = []
-    try:
+    with told_to_go_on(operations):
         for plan_id, seen in agreed:
             operations.append(source(api.plans.apply, plan_id, docs.ApplyRequest(acknowledge=seen)))
         return [to_its_end(source, operation, timeout_s) for operation in operations]
+
+
+@contextmanager
+def told_to_go_on(operations: Sequence[docs.OperationDocument]) -> Iterator[None]:
+    """Say of operations that they go on, where this command does not wait for their ends."""
+    try:
+        yield
     except (KeyboardInterrupt, ServiceError):
         for operation in operations:
             render.talk(f"{operation.id} goes on; see `intentctl get {operation.id}`")

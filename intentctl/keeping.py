@@ -84,14 +84,15 @@ def keep(
     _ask(plans[0], changing, consent)
     acknowledge = [*seen, *sorted(consent.to)]
     kept = _kept(source, intent_id, consent, acknowledge, [plan.id for plan in changing])
-    if kept is None:
-        for plan in changing:
-            outcome.operations.append(source(api.plans.apply, plan.id, docs.ApplyRequest(acknowledge=acknowledge)))
-    else:
-        outcome.promise = kept.promise
-        outcome.operations += kept.operations
-        _tell(kept, form)
-    outcome.operations = [commands.to_its_end(source, operation, SWITCH_TIMEOUT_S) for operation in outcome.operations]
+    with commands.told_to_go_on(outcome.operations):
+        if kept is None:
+            for plan in changing:
+                outcome.operations.append(source(api.plans.apply, plan.id, docs.ApplyRequest(acknowledge=acknowledge)))
+        else:
+            outcome.promise = kept.promise
+            outcome.operations += kept.operations
+            _tell(kept, form)
+        outcome.operations = [commands.to_its_end(source, each, SWITCH_TIMEOUT_S) for each in outcome.operations]
 
 
 def _tell(kept: docs.KeptDocument, form: OutputFormat) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -230,13 +231,37 @@ def test_an_interrupted_wait_says_that_the_switch_goes_on(run, at, service, monk
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    plan = planned(run, at)
+    client = Client(service.url)
     monkeypatch.setattr(commands, "follow", interrupted)
-    code, _, err = run("apply", plan["id"], "--yes", *at)
-    assert code == 130
-    assert "goes on; see `intentctl get op-" in err
-    (operation,) = re.findall(r"get (op-\w+)", err)
-    assert [*follow(Client(service.url), operation, timeout_s=30)][-1].result.phase == "done"
+    for command in (TEXT, "undo"):
+        code, _, err = run(command, "--yes", *at)
+        assert code == 130
+        assert "goes on; see `intentctl get op-" in err
+        (operation,) = re.findall(r"get (op-\w+)", err)
+        assert [*follow(client, operation, timeout_s=30)][-1].result.phase == "done"
+
+
+INTERRUPTED_AT = """
+import os, signal, sys
+from importlib.metadata import EntryPoint
+_, module, script = sys.argv
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            exec("os.kill(os.getpid(), signal.SIGINT)")  # Python ends by the signal itself where it came in here
+sys.meta_path.insert(0, Interrupting())
+main = EntryPoint("intentctl", script, "console_scripts").load()
+sys.argv = ["intentctl", "get", "--server", "http://127.0.0.1:1"]
+main()
+"""
+
+
+@rows("module", ["intentctl.cli", "typer", "intentctl.commands", "pydantic"])
+def test_an_interrupt_ends_in_one_line_from_the_first_import_on(module):
+    script = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]["intentctl"]
+    command = [sys.executable, "-c", INTERRUPTED_AT, module, script]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "intentctl: interrupted\n")
 
 
 def test_watching_prints_events_and_ends_with_the_service(run, there, monkeypatch, service):
