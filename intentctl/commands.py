@@ -20,7 +20,7 @@ from intentctl.arguments import POLL_S, OutputFormat
 from intentctl.client import Client
 from intentctl.credentials import ADMIN_KEY_FILE, DEFAULT_SERVER, ServerAddress, key_for
 from intentctl.lines import MAX_LINE_BYTES, texts, visible
-from intentctl.local import EXAMPLE, from_file
+from intentctl.local import from_file, to_serve
 from intentctl.options import PlanOptions
 from intentctl.status import failure
 from selector.models import Plan
@@ -376,19 +376,27 @@ def get(service: Api, name: str | None, form: OutputFormat) -> None:
 
 
 def serve(deployment: Path | None, **overrides: object) -> None:
-    """Run the service in this process until it is told to stop."""
-    from service.deployment.settings import read_settings
-    from service.server import run
+    """Run the service in this process until it is told to stop; what it does is told as it begins."""
+    from service.deployment.settings import NEWS, read_settings
+    from service.http.logs import configure
 
     settings = read_settings(**overrides)
+    configure(settings.log_level, settings.log_format)
+    read = to_serve(deployment)
+    NEWS.info("loading libraries to serve %s, as %s says", ", ".join(read.names), read.file)
+    from service.server import run  # not before: it imports torch
 
     def announce(url: str) -> None:
         key = settings.folder / ADMIN_KEY_FILE
-        if key.is_file() and settings.log_format == "text":  # among JSON lines nothing else may stand
-            render.talk(f"an administrator's key is in {key}: intentctl --key-file, or Authorization: Bearer KEY")
+        if key.is_file():
+            NEWS.info("an administrator's key is in %s: intentctl --key-file, or Authorization: Bearer KEY", key)
+        NEWS.info("ready at %s; the ops console: intentctl console --server %s", url, url)
         print(url, flush=True)
 
-    run(deployment or EXAMPLE, settings, announce)
+    try:
+        run(read, settings, announce)
+    finally:
+        NEWS.info("stopped; nothing is left running")
 
 
 def backup(file: Path, deployment: Path | None, data_dir: Path | None) -> None:
@@ -397,7 +405,7 @@ def backup(file: Path, deployment: Path | None, data_dir: Path | None) -> None:
     from service.deployment.settings import read_settings
 
     try:
-        count = server.backup(deployment or EXAMPLE, read_settings(data_dir=data_dir), file)
+        count = server.backup(to_serve(deployment), read_settings(data_dir=data_dir), file)
     except OSError as error:
         raise failure("error", f"{file} cannot be written: {error.strerror or error}") from error
     render.talk(f"{file}: {count} records")
@@ -408,7 +416,7 @@ def restore(file: Path, deployment: Path | None, data_dir: Path | None) -> None:
     from service import server
     from service.deployment.settings import read_settings
 
-    count = server.restore(deployment or EXAMPLE, read_settings(data_dir=data_dir), file)
+    count = server.restore(to_serve(deployment), read_settings(data_dir=data_dir), file)
     render.talk(f"{file}: {count} records are restored; `intentctl serve` goes on with them")
 
 

@@ -20,12 +20,11 @@ from service.access.gate import THIS_MACHINE
 from service.access.refusals import App
 from service.app import create_app
 from service.control.composition import Composition, compose, owned_store
-from service.deployment.file import Deployment, load
+from service.deployment.file import Deployment
 from service.deployment.settings import Settings
 from service.documents.errors import StartError
 from service.http.connection import MAX_HEAD_BYTES, Connection
 from service.http.intake import Intake
-from service.http.logs import configure
 from service.store.backup import put_back, write
 from service.store.database import SQLITE_FILE, connect
 
@@ -41,14 +40,12 @@ CLOSING_S = 1
 """How long clients may take to read the end of answers that were ended."""
 
 
-def run(deployment_file: Path, settings: Settings, announce: Callable[[str], None]) -> None:
+def run(deployment: Deployment, settings: Settings, announce: Callable[[str], None]) -> None:
     """Serve a deployment until SIGINT or SIGTERM; ``announce`` is told the URL once it answers.
 
     Raises:
         ServiceError: it cannot start; the message says why, and nothing is left behind.
     """
-    configure(settings.log_level, settings.log_format)
-    deployment = load(deployment_file)
     _refuse_open_door(deployment, settings.host)
     with bind(settings.host, settings.port) as listener:
         settings = settings.model_copy(update=dict(zip(("host", "port"), listener.getsockname(), strict=True)))
@@ -58,14 +55,13 @@ def run(deployment_file: Path, settings: Settings, announce: Callable[[str], Non
             raise StartError(f"the engine cannot start: {error}") from error
 
 
-def backup(deployment_file: Path, settings: Settings, file: Path) -> int:
+def backup(deployment: Deployment, settings: Settings, file: Path) -> int:
     """Write a backup of what a service keeps, which may run; how many records.
 
     Raises:
         ServiceError: there is no database, or it cannot be read.
         OSError: the file cannot be written.
     """
-    deployment = load(deployment_file)
     if not settings.database_url and not (settings.folder / SQLITE_FILE).exists():
         raise StartError(f"no service has kept anything in {settings.folder}; name its folder with --data-dir")
     database = connect(settings.folder, settings.database_url, settings.database_password())
@@ -75,13 +71,12 @@ def backup(deployment_file: Path, settings: Settings, file: Path) -> int:
         database.dispose()
 
 
-def restore(deployment_file: Path, settings: Settings, file: Path) -> int:
+def restore(deployment: Deployment, settings: Settings, file: Path) -> int:
     """Put a backup into an empty database, which no service uses; how many records.
 
     Raises:
         ServiceError: the file or the database is not what it has to be; nothing was written.
     """
-    deployment = load(deployment_file)
 
     async def restored() -> int:
         async with owned_store(settings.model_copy(update={"wait": False}), deployment.retention) as store:
@@ -125,6 +120,7 @@ class ApiServer(uvicorn.Server):
             cast("ASGI3Application", self.intake),
             http=cast("type[asyncio.Protocol]", partial(Connection, limits, parts.metrics)),
             ws="none",
+            lifespan="off",  # there is nothing of it, and its end would be told where a start is interrupted
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             log_level=log_level,
             log_config=None,

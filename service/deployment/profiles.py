@@ -21,6 +21,7 @@ from selector.profiles import fit_cpu, load
 from service.deployment.engine_settings import fitted as fitted_engine
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel
+from service.deployment.settings import NEWS
 from service.documents.errors import DeploymentError, RefusedError
 from validator.models import Speed
 
@@ -67,6 +68,7 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
         pass  # not measured yet, or by a version that wrote another form, or damaged: measure
     from runtime.torch_engine.calibrate import measure
 
+    NEWS.info("measuring this CPU with %s, for up to a minute; the profile is kept", checkpoint)
     before_s = pace_s()
     found = measure(checkpoint)
     when = datetime.fromtimestamp(found.at_s, UTC)

@@ -3,6 +3,7 @@
 The only place that reads the environment (``INTENTCTL_*`` and keys).
 """
 
+import logging
 import os
 import socket
 from pathlib import Path
@@ -16,6 +17,8 @@ from service.deployment.file import LlmEndpoint
 from service.documents.errors import StartError
 
 LogFormat = Literal["text", "json"]
+NEWS = logging.getLogger("intentctl")
+"""What a service does as it starts and ends, which people are told unless they ask for less."""
 
 
 class Settings(BaseSettings):

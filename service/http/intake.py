@@ -61,9 +61,6 @@ class Intake:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Hand a request on, or answer why not."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         cast("dict[str, object]", scope.setdefault("state", {})).setdefault(ARRIVED, time.monotonic())
         acts = scope["method"] not in {"GET", "HEAD"}
         self.num_acting += acts

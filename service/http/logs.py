@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from service.access.keys import redacted
-from service.deployment.settings import LogFormat
+from service.deployment.settings import NEWS, LogFormat
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Of the request that is being answered; empty outside of any."""
@@ -47,10 +47,12 @@ class JsonLines(logging.Formatter):
 
 
 def configure(level: str, form: LogFormat) -> None:
-    """Write this process's log to stderr, from a level on."""
+    """Write this process's log to stderr, from a level on; what it does as it starts, for people as a rule."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    if (level, form) == ("warning", "text"):
+        NEWS.setLevel(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells whole URLs, and those of webhooks are secrets
 
 

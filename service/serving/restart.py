@@ -21,6 +21,7 @@ from service.deployment import engines
 from service.deployment.engine_settings import start_blocker
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel, refuse_impossible
+from service.deployment.settings import NEWS
 from service.documents.operations import OperationDocument
 from service.documents.problems import Code
 from service.serving.devices import Devices
@@ -159,6 +160,7 @@ async def start(
     """
     first = engines.first(model)
     out = {*devices.all}
+    NEWS.info("starting the engine of %s on %s", model.name, beginning.topology.shape)
     try:
         return await engines.start(model, beginning.topology, launchers, beginning.batching), beginning
     except RuntimeFault as error:

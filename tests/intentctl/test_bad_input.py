@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def test_words_that_cannot_be_met_change_nothing(run, place, shared, text, code,
     ],
 )
 @rows("command", [("parse", TEXT), ("plan", TEXT), ("serve", "--port", "0")])
-def test_a_deployment_file_that_cannot_be_is_one_message(run, tmp_path, command, old, new, said):
+def test_a_deployment_file_that_cannot_be_is_one_message(run, tmp_path, monkeypatch, command, old, new, said):
+    monkeypatch.setitem(sys.modules, "service.server", None)  # it imports torch, for which nobody waits to hear this
     file = write_deployment(tmp_path, DEPLOYMENT.replace(old, new))
     code, out, err = run(*command, "--deployment", file)
     assert (code, out) == (1, "")

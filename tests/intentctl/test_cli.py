@@ -18,7 +18,7 @@ from intentctl.client import Client
 from intentctl.commands import follow
 from intentctl.credentials import ServerAddress
 from runtime.models import Phase
-from service import api
+from service import api, server
 from service.documents.plans import PlanRequest
 from service.documents.state import OperationsRequest
 from tests.rows import rows
@@ -262,6 +262,16 @@ def test_an_interrupt_ends_in_one_line_from_the_first_import_on(module):
     command = [sys.executable, "-c", INTERRUPTED_AT, module, script]
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "intentctl: interrupted\n")
+
+
+def test_a_service_that_is_interrupted_before_it_is_ready_says_that_nothing_is_left(run, deployment, monkeypatch, caplog):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server, "run", interrupted)
+    with caplog.at_level("INFO", "intentctl"):
+        assert run("serve", *deployment)[0] == 130
+    assert caplog.messages[-1] == "stopped; nothing is left running"
 
 
 def test_watching_prints_events_and_ends_with_the_service(run, there, monkeypatch, service):

@@ -99,8 +99,15 @@ def test_a_service_that_is_told_to_stop_lets_its_streams_end_and_takes_no_others
         assert b"data: [DONE]" in got[-40:]
         assert running.wait(timeout=120) == 0
         said = (tmp_path / "log").read_text()
+        told = [line.removeprefix("INFO intentctl: ") for line in said.splitlines() if line.startswith("INFO")]
+        assert told == [
+            f"loading libraries to serve counting, as {tmp_path}/deployment.yaml says",
+            "starting the engine of counting on PP2",
+            f"ready at {url}; the ops console: intentctl console --server {url}",
+            "stopped; nothing is left running",
+        ]
         assert "`auth: none`" in said
-        assert said.count("\n") == 3 - (len(os.sched_getaffinity(0)) >= 4)
+        assert said.count("\n") == 7 - (len(os.sched_getaffinity(0)) >= 4)
         assert "1 requests and 0 switches may end within 25 s; ask again to end now" in said
     assert drivers
     assert not [pid for pid in drivers if Path(f"/proc/{pid}").exists()]
