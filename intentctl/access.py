@@ -38,7 +38,9 @@ def create_key(
         typer.Option("--person", help="Its person, in the audit. [default: NAME]"),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Whose requests it makes, with --role tenant.")] = None,
-    days: Annotated[float | None, typer.Option("--days", help="Days until it expires [never].")] = None,
+    days: Annotated[
+        float | None, typer.Option("--days", help="Days until it expires [never].", min=0.001, max=3650)
+    ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Create a key and print it. It cannot be shown again: only its hash is stored."""
@@ -53,7 +55,7 @@ def create_key(
         request = KeyRequest.model_validate({key: value for key, value in fields.items() if value is not None})
     except ValidationError as error:
         raise typer.BadParameter(
-            "; ".join(error["msg"].removeprefix("Value error, ") for error in error.errors())
+            "; ".join(f"{found['loc'][0]}: {found['msg'].removeprefix('Value error, ')}" for found in error.errors())
         ) from None
     made = commands.service(where)(api.keys.create_key, request)
     if output is not OutputFormat.TABLE:

@@ -48,7 +48,7 @@ class RealModel(StrEnum):
 
 
 class MisspeltCommandError(ValueError):
-    """A single word that is nearly a command's name."""
+    """A word that is nearly a command's name, or words that are one text without quotes."""
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
@@ -88,7 +88,7 @@ def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[st
     ``groups`` are commands that have commands of their own.
 
     Raises:
-        MisspeltCommandError: naming the command that was probably meant.
+        MisspeltCommandError: naming what was probably meant.
     """
     if not arguments:
         return ["--help"]
@@ -111,4 +111,6 @@ def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[st
             swapped = [choice for choice in close if sorted(choice) == sorted(first.lower())]
             nearest = (swapped or close)[0]
             raise MisspeltCommandError(f"{first!r} is no command; did you mean `intentctl {nearest}`?")
+    if not any(word.startswith("-") for word in arguments[:2]) and len(arguments) > 1:
+        raise MisspeltCommandError(f'a text is one argument; put it in quotes: intentctl "{first} {arguments[1]} ..."')
     return [SAY, *arguments]

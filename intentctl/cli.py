@@ -92,7 +92,7 @@ def root(
     """What holds for every command."""
 
 
-@app.command(SAY, hidden=True)
+@app.command(SAY)
 @spread
 def say(
     where: Where,
@@ -103,7 +103,7 @@ def say(
     no_input: NoInput = False,
     replace: promises.Replace = None,
 ) -> None:
-    """Plan for TEXT, show the next 24 hours, then ask to activate it."""
+    """Plan for TEXT, show the next 24 hours, then ask to activate it; `say` may be left out."""
     from intentctl import commands, keeping
 
     consent = commands.ConsentOptions(yes, no_input, replaces=tuple(replace or ()))

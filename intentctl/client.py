@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
+from intentctl.credentials import served_here
 from intentctl.status import failure
 from service import documents as docs
 from service.api.operation import OPERATIONS
@@ -136,6 +137,8 @@ class Client:
             problem = docs.Problem.model_validate_json(error.read())
             if problem.code is docs.Code.UNAUTHENTICATED:
                 how = "to intentctl: --key-file FILE, INTENTCTL_KEY_FILE or INTENTCTL_KEY"
+                if (theirs := served_here()) not in {"", self.url}:
+                    how += f"; admin.key of this machine goes to --server {theirs} alone, by that name"
                 problem = problem.model_copy(update={"detail": f"{problem.detail}; {how}"})
             return ServiceError.answered(problem)
         except ValidationError:

@@ -41,10 +41,17 @@ def key_for(url: str, key_file: Path | None) -> str | None:
     return key
 
 
+def served_here() -> str:
+    """The address of the service that runs over the data folder; empty: none does."""
+    from service.deployment.settings import read_settings
+    from service.store.lock import holder
+
+    return holder(read_settings().folder).removesuffix("/openai/v1")
+
+
 def _kept(url: str) -> str | None:
     """The key that the environment or the data folder has for an address."""
     from service.deployment.settings import read_settings
-    from service.store.lock import holder
 
     settings = read_settings()
     if settings.key is not None:
@@ -53,7 +60,7 @@ def _kept(url: str) -> str | None:
             how = "set INTENTCTL_SERVER too, or name the key of this one with --key-file"
             raise failure("error", f"INTENTCTL_KEY is for {theirs}, and is not sent to {url}; {how}")
         return settings.key.get_secret_value().strip()
-    if not holder(settings.folder).startswith(f"{url.rstrip('/')}/"):
+    if served_here() != url.rstrip("/"):
         return None  # somebody else may listen there, as at ::1 by the name of localhost
     with suppress(OSError, ValueError):  # somebody else's, or a service without keys: it will say so
         return (settings.folder / ADMIN_KEY_FILE).read_text(encoding="utf-8").strip()

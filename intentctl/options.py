@@ -88,7 +88,9 @@ class PlanOptions:
 
     verify: Annotated[bool, typer.Option("--verify", help="Simulate the workload on the target, too.")] = False
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw latency against load into this SVG.")] = None
-    at: Annotated[str | None, typer.Option("--at", help="Plan for this time, as 2026-01-05T09:30.")] = None
+    at: Annotated[
+        str | None, typer.Option("--at", help="Plan for this time, as 2026-01-05T09:30.", callback=moment)
+    ] = None
     window: Annotated[str | None, typer.Option("--window", help="Plan for this window, as peak.")] = None
     model: Annotated[
         str | None, typer.Option("--model", help="Plan for this model only, where several are served.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from intentctl.credentials import key_for
+from intentctl.credentials import key_for, served_here
 from intentctl.status import CommandError
 from service.store.lock import take_lock
 from tests.rows import rows
@@ -161,8 +161,18 @@ def test_the_key_of_this_machine_goes_to_the_service_over_its_folder_alone(tmp_p
             "http://a.b",
         )
         assert {key_for(url, None) for url in wrong} == {None}
+        assert served_here() == here
     assert key_for(here, None) is None
     assert capsys.readouterr().err == ""
+
+
+def test_whoever_names_this_machine_otherwise_is_told_the_name_that_its_key_goes_to(run, service, monkeypatch):
+    folder = service.deployment_file.parent
+    monkeypatch.setenv("INTENTCTL_DATA_DIR", str(folder))
+    with take_lock(folder, f"{service.url}/openai/v1"):
+        code, _, err = run("get", "--server", service.url.replace("127.0.0.1", "localhost"))
+    assert code == 9
+    assert f"; admin.key of this machine goes to --server {service.url} alone, by that name" in err
 
 
 def test_a_key_goes_to_the_server_that_it_is_for_and_in_clear_text_not_without_a_word(tmp_path, monkeypatch, capsys):

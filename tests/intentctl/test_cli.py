@@ -264,7 +264,9 @@ def test_an_interrupt_ends_in_one_line_from_the_first_import_on(module):
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "intentctl: interrupted\n")
 
 
-def test_a_service_that_is_interrupted_before_it_is_ready_says_that_nothing_is_left(run, deployment, monkeypatch, caplog):
+def test_a_service_that_is_interrupted_before_it_is_ready_says_that_nothing_is_left(
+    run, deployment, monkeypatch, caplog
+):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -416,6 +418,10 @@ def test_the_file_may_be_named_in_the_environment(run, monkeypatch):
         (("prase",), 2, "intentctl parse"),
         (("plan", TEXT, "--outptu", "json"), 2, "--outptu"),
         (("plan", TEXT, "-o", "xml"), 2, "xml"),
+        (("plan", TEXT, "--at", "yesterday"), 2, "'--at': 'yesterday' is no moment"),
+        (("keys", "create", "ci", "--role", "viewer", "--days", "0"), 2, "'--days'"),
+        (("keys", "create", "k" * 99, "--role", "viewer"), 2, "name: "),
+        (("keep", "ttft", "--yes"), 2, 'put it in quotes: intentctl "keep ttft ..."'),
     ],
 )
 def test_what_was_typed_wrongly_is_named_on_stderr(run, arguments, code, said):

@@ -248,6 +248,15 @@ def test_what_json_has_not_is_refused_and_never_an_internal_error(asked, value):
     problem(asked.post("/v1/plans", content=body, headers=headers), 422, "invalid_request")
 
 
+def test_what_is_no_json_is_named_as_that(asked):
+    headers = {"content-type": "application/json"}
+    answer = problem(
+        asked.post("/v1/intents:translate", content='{"text": nonsense', headers=headers), 422, "invalid_request"
+    )
+    assert answer["detail"] == "body: is no JSON: Expecting value at character 9"
+    assert answer["errors"][0]["pointer"] == ""
+
+
 def test_what_is_half_a_character_is_refused_in_a_key_as_in_words(asked):
     headers = {"content-type": "application/json"}
     answer = asked.post("/v1/intents", content='{"text": "x", "\\ud800": 1}', headers=headers)
