@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 
+from intentctl.status import CommandError, Exit
+
 SAY = "say"
 """The command that bare text stands for."""
 
@@ -47,10 +49,6 @@ class RealModel(StrEnum):
     SMOLLM2 = "smollm2"
 
 
-class MisspeltCommandError(ValueError):
-    """A word that is nearly a command's name, or words that are one text without quotes."""
-
-
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """The command with an option for each field of a parameter that is a dataclass.
 
@@ -88,7 +86,7 @@ def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[st
     ``groups`` are commands that have commands of their own.
 
     Raises:
-        MisspeltCommandError: naming what was probably meant.
+        CommandError: the first word is nearly a command's name, or words are one text without quotes.
     """
     if not arguments:
         return ["--help"]
@@ -105,12 +103,12 @@ def route(arguments: Sequence[str], commands: Sequence[str], groups: Sequence[st
         from intent.tables import mapping
 
         if meant := mapping("intentctl", "meant").get(first.strip().lower()):
-            raise MisspeltCommandError(f"{first!r} is no command; did you mean `{meant}`?")
+            raise CommandError(f"{first!r} is no command; did you mean `{meant}`?", Exit.USAGE)
         close = difflib.get_close_matches(first.lower(), commands, n=3, cutoff=0.7)
         if close:
             swapped = [choice for choice in close if sorted(choice) == sorted(first.lower())]
             nearest = (swapped or close)[0]
-            raise MisspeltCommandError(f"{first!r} is no command; did you mean `intentctl {nearest}`?")
+            raise CommandError(f"{first!r} is no command; did you mean `intentctl {nearest}`?", Exit.USAGE)
     if not any(word.startswith("-") for word in arguments[:2]) and len(arguments) > 1:
-        raise MisspeltCommandError(f'a text is one argument; put it in quotes: intentctl "{first} {arguments[1]} ..."')
+        raise CommandError(f'put it in quotes, as one argument: intentctl "{first} {arguments[1]} ..."', Exit.USAGE)
     return [SAY, *arguments]

@@ -12,7 +12,6 @@ from intentctl.arguments import (
     SAY,
     SWITCH_TIMEOUT_S,
     EngineName,
-    MisspeltCommandError,
     OutputFormat,
     RealModel,
     route,
@@ -443,9 +442,6 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character ends nothing
     try:
         app(args=route(sys.argv[1:], commands, groups), prog_name="intentctl")
-    except MisspeltCommandError as error:
-        print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
-        sys.exit(Exit.USAGE)
     except CommandError as error:
         print(f"intentctl: {visible_lines(str(error))}", file=sys.stderr)
         sys.exit(error.exit)

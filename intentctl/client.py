@@ -67,7 +67,7 @@ class Client:
         operation = OPERATIONS[function]
         _, *others = inspect.signature(function).bind(None, *arguments, **named).arguments.items()
         given = dict(others)
-        place = _SLOT.sub(lambda slot: _quoted(given.pop(slot[1])), operation.path)
+        place = _SLOT.sub(lambda slot: quote(str(given.pop(slot[1])), safe=""), operation.path)
         document = next((value for value in given.values() if isinstance(value, BaseModel)), None)
         if operation.method == "GET":
             wanted = given if document is None else document.model_dump(mode="json")
@@ -148,10 +148,6 @@ class Client:
         reason = found.errors()[0]["msg"] if isinstance(found, ValidationError) else found
         message = f"{self.url} answers, but not as an intentctl service of this version ({reason}); check --server"
         return ServiceError(docs.Code.INTERNAL, message)
-
-
-def _quoted(name: object) -> str:
-    return quote(str(name), safe="")
 
 
 def _until_the_end(response: IO[bytes]) -> Iterator[docs.Event]:

@@ -23,7 +23,7 @@ from intentctl.streams import inference_at
 from runtime.footprint import blocks
 from runtime.models import Cluster, Node
 from selector.models import Profile, SelectorError
-from selector.performance.fit import Fit, Running, StepSample, figure, fit
+from selector.performance.fit import Running, StepSample, figure, fit
 from selector.pipelines.operating import BLOCK_TOKENS
 from selector.profiles import NODE_LINK, available, load
 
@@ -163,7 +163,10 @@ def report(subject: Subject, readings: Readings) -> Document:
         "model": subject.running.model.name,
         "topology": str(subject.running.topology),
         "kind": found.profile.kind,
-        "figures": [_figure(name, subject.start, found) for name in found.fitted],
+        "figures": [
+            {"figure": name, "before": figure(subject.start, name), "after": figure(found.profile, name)}
+            for name in found.fitted
+        ],
         "kept": list(found.kept),
         "samples": [
             _sample(sample, predicted_s) for sample, predicted_s in zip(samples, found.predicted_s, strict=True)
@@ -174,10 +177,6 @@ def report(subject: Subject, readings: Readings) -> Document:
         "error_band": found.profile.error_band,
         "profile": found.profile.to_mapping(),
     }
-
-
-def _figure(name: str, start: Profile, found: Fit) -> Document:
-    return {"figure": name, "before": figure(start, name), "after": figure(found.profile, name)}
 
 
 def _sample(sample: StepSample, predicted_s: float) -> Document:

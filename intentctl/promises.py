@@ -1,7 +1,7 @@
 """Commands about what is promised and how it is kept: intents, activate, agenda, report, mode, ..."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -157,13 +157,11 @@ def pin(where: Where, for_: PinFor = None, output: Output = OutputFormat.TABLE) 
 def mode(
     where: Where,
     name: Annotated[
-        str | None, typer.Argument(help="observe, recommend or act. [default: show the current mode]")
+        Literal["observe", "recommend", "act"] | None, typer.Argument(help="[default: show the current mode]")
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show or set the controller's mode: observe, recommend, or act within policy."""
-    if name is not None and name not in {"observe", "recommend", "act"}:
-        raise typer.BadParameter(f"mode: {name!r} is none of observe, recommend, act")
     _set(where, output, mode=name)
 
 

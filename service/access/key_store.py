@@ -112,8 +112,7 @@ class KeyStore:
     def kept(self) -> list[Key]:
         """All keys in the database, oldest first."""
         with self._store.transaction() as session:
-            rows = session.scalars(select(KeyRow).order_by(KeyRow.created_s, KeyRow.prefix))
-            return [_key(row) for row in rows]
+            return [_key(row) for row in session.scalars(select(KeyRow).order_by(KeyRow.created_s, KeyRow.prefix))]
 
 
 def make_admin_key(keys: KeyStore, folder: Path) -> tuple[Path, Key] | None:

@@ -86,8 +86,7 @@ def _refused(key: str, why: str, message: str, code: Code = Code.INVALID_REQUEST
 @get("/v1/keys", Right.KEYS, Code.STORE)
 def keys(here: "Context") -> docs.KeysDocument:
     """All keys, without their secrets."""
-    kept = here.service.parts.access.keys.kept()
-    return docs.KeysDocument(keys=tuple(map(docs.KeyDocument.model_validate, kept)))
+    return docs.KeysDocument(keys=tuple(map(docs.KeyDocument.model_validate, here.service.parts.access.keys.kept())))
 
 
 @post("/v1/keys/{prefix}:revoke", Right.KEYS, Code.NOT_FOUND, Code.CONFLICT, Code.STORE)

@@ -151,8 +151,7 @@ async def _conversation(body: ChatRequest, here: Endpoint) -> tuple[int, ...]:
     if why_no_tools:
         raise ParameterError("tools", f"are not served for this model: {why_no_tools}")
     with naming("messages"):
-        tools = [tool.rendered() for tool in body.offered]
-        return await here.router.encoder.chat(body.conversation(), tools)
+        return await here.router.encoder.chat(body.conversation(), [tool.rendered() for tool in body.offered])
 
 
 def _prompt(tokens: tuple[int, ...], text: str, body: CompletionRequest, here: Endpoint) -> EnginePrompt:

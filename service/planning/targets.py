@@ -30,8 +30,7 @@ class ModelContext:
     def problem(self, window: str) -> SearchInput:
         """What a search in a window is given."""
         situation = self.situation
-        limits = self.deployment.limits
-        return self.model.problem(window, limits, situation.topology, situation.capabilities)
+        return self.model.problem(window, self.deployment.limits, situation.topology, situation.capabilities)
 
 
 def read(text: str, place: ModelContext) -> Topology:

@@ -346,8 +346,9 @@ class PromiseController:
         found = self.planner.prediction(seen.runs, felt(load, slower), seen.engine) if load else None
         bounds = [(goal, goal.goal) for goal in goals if isinstance(goal.goal, Objective)]
         pairs = [(bound, statistic(goal, samples), predicted_of(goal, found)) for bound, goal in bounds]
-        least = self.rules.tolerance
-        return slower, {pair: max(slower, off_by(took, expected, least)) for pair, took, expected in pairs}
+        return slower, {
+            pair: max(slower, off_by(took, foreseen, self.rules.tolerance)) for pair, took, foreseen in pairs
+        }
 
     def _slower(self, load: Workload | None, seen: LoopInput) -> float:
         """By its throughput, where a queue stood for a patience: so many are sustained as were begun in it."""

@@ -63,8 +63,7 @@ class PlanningContext:
             return list(intent.goals)
         situation = self.situations[model.name]
         window = next((goal.window for goal in intent.goals if isinstance(goal.window, str)), "always")
-        planner = self.planners[model.name]
-        return planner.settled(intent.goals, window, situation.topology, situation.capabilities)
+        return self.planners[model.name].settled(intent.goals, window, situation.topology, situation.capabilities)
 
 
 def seen_with(

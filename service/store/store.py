@@ -274,8 +274,7 @@ class Store:
         with self.transaction() as session:
             if session.get(IntentRow, plan.intent_id) is None:
                 self.save_intent(plan.intent_id, intent, said_by)
-            document = json_of(plan)
-            session.add(PlanRow(id=plan.id, intent_id=plan.intent_id, document=document, model=plan.model))
+            session.add(PlanRow(id=plan.id, intent_id=plan.intent_id, document=json_of(plan), model=plan.model))
 
     def plan(self, plan_id: str) -> Plan | None:
         """A plan, or None."""

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intentctl.arguments import MisspeltCommandError, route, spread
+from intentctl.arguments import route, spread
+from intentctl.status import CommandError
 from tests.rows import rows
 
 COMMANDS = ("say", "parse", "plan", "apply", "get", "serve", "demo", "doctor")
@@ -41,7 +42,7 @@ def test_words_are_an_intent(text):
     [("prase", "parse"), ("plna", "plan"), ("aply", "apply"), ("Demo", "demo"), ("docter", "doctor")],
 )
 def test_a_single_word_close_to_a_command_names_the_command(word, meant):
-    with pytest.raises(MisspeltCommandError, match=f"intentctl {meant}"):
+    with pytest.raises(CommandError, match=f"intentctl {meant}"):
         route([word], COMMANDS)
 
 
@@ -58,7 +59,7 @@ def test_a_single_word_close_to_a_command_names_the_command(word, meant):
 @rows("rest", [(), ("-o", "json"), ("op-1",)])
 def test_a_word_of_another_tool_names_the_command_that_was_meant(words, meant, rest):
     for word in words:
-        with pytest.raises(MisspeltCommandError, match=f"did you mean `{meant}`"):
+        with pytest.raises(CommandError, match=f"did you mean `{meant}`"):
             route([word, *rest], COMMANDS)
 
 

@@ -421,7 +421,7 @@ def test_the_file_may_be_named_in_the_environment(run, monkeypatch):
         (("plan", TEXT, "--at", "yesterday"), 2, "'--at': 'yesterday' is no moment"),
         (("keys", "create", "ci", "--role", "viewer", "--days", "0"), 2, "'--days'"),
         (("keys", "create", "k" * 99, "--role", "viewer"), 2, "name: "),
-        (("keep", "ttft", "--yes"), 2, 'put it in quotes: intentctl "keep ttft ..."'),
+        (("keep", "ttft", "--yes"), 2, 'put it in quotes, as one argument: intentctl "keep ttft ..."'),
     ],
 )
 def test_what_was_typed_wrongly_is_named_on_stderr(run, arguments, code, said):
