@@ -330,7 +330,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        details = [_detail(item) for item in error.errors()]
+        details = [_detail(item["loc"], item["msg"], item["type"]) for item in error.errors()]
         summary = "; ".join(f"{detail.pointer or 'body'}: {detail.message}" for detail in details)
         return _send(Problem.of(Code.INVALID_REQUEST, summary, details))
 
@@ -356,12 +356,11 @@ def _methods(app: FastAPI, path: str) -> list[str]:
     return sorted({method for route in routes if route.path_regex.match(path) for method in route.methods})
 
 
-def _detail(error: Mapping[str, Any]) -> Detail:
+def _detail(place: tuple[str | int, ...], message: str, code: str) -> Detail:
     """A pydantic error; its place is relative to the body where it is in the body."""
-    where, *place = error["loc"]
-    if error["type"] == "json_invalid":
-        return Detail("", f"is no JSON: {error['ctx']['error']} at character {place[0]}", error["type"])
-    return Detail(pointer_to(place if where == "body" else error["loc"]), error["msg"], error["type"])
+    if code == "json_invalid":
+        return Detail("", f"is no JSON from character {place[1]} on", code)
+    return Detail(pointer_to(place[1:] if place[0] == "body" else place), message, code)
 
 
 def _send(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

@@ -121,6 +121,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
         metrics.lease = store.lease
+        metrics.active = kept.active
         metrics.certificate_ends = hosts.certificate_ends if hosts else {}
         metrics.on_failure += [watch.turned_away for watch in watches.values()]
         yield Composition(

@@ -247,6 +247,7 @@ class ControlLoop:
             self._parts.active.book.count(tallies, wall_s())
             counts.clear()
             self._booked_s = time.monotonic()
+        self._parts.active.weigh()
 
     def _tell(self, decision: Decision) -> None:
         """Publish a decision that is another than the last."""

@@ -11,7 +11,7 @@ from intent.windows import span
 from selector.models import Plan
 from service.deployment.file import Deployment
 from service.documents.errors import StoreError
-from service.documents.promises import ControlRequest, PinDocument, PromiseDocument
+from service.documents.promises import AttainmentDocument, ControlRequest, PinDocument, PromiseDocument
 from service.documents.state import Page
 from service.promises import limits
 from service.promises.admission import local, of_document
@@ -36,6 +36,8 @@ class Active:
         """Rises with every change of what is promised."""
         self.is_stale = False
         """Something was written, and the store has not said yet what is active."""
+        self.attained: Sequence[AttainmentDocument] = ()
+        """How far goals were kept in the last four weeks, when it was weighed last."""
         self.refresh()
         store.calls.on_return.append(self.refresh)
 
@@ -92,6 +94,11 @@ class Active:
             return None
         until = None if until_s is None else local(datetime.fromtimestamp(until_s, UTC), self._deployment)
         return PinDocument(by=by, until=until)
+
+    def weigh(self) -> None:
+        """See anew how far what is promised now was kept, in the period of exported OpenSLO documents. Blocks."""
+        promised = {promise.intent_id for promise in self.promises}
+        self.attained = [each for each in self.book.attainments(wall_s() - 28 * DAY_S) if each.intent_id in promised]
 
     def in_force(self, now: datetime) -> list[ActiveGoal]:
         """The goals that hold at a moment."""

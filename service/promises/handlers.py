@@ -149,8 +149,7 @@ def expire(active: Active, acts: Acts, store: Store, now: datetime) -> list[docs
     if not active.over(now):
         return []
     with active.changing, active.written(), store.transaction():
-        over = active.over(now)
-        return [_end(active, promise.intent_id, "expired", "its time is over", acts) for promise in over]
+        return [_end(active, promise.intent_id, "expired", "its time is over", acts) for promise in active.over(now)]
 
 
 def report(active: Active, here: PlanningContext, store: Store, since: datetime) -> docs.ReportDocument:

@@ -14,6 +14,7 @@ from runtime.models import CutoverReport, Phase, Reason
 from runtime.process.supervised import ERRORS
 from runtime.stream import Usage
 from service.access.refusals import TurnedAway
+from service.promises.active import Active
 from service.store.lease import Lease
 
 
@@ -33,6 +34,12 @@ def merged(expositions: Iterable[str]) -> str:
 
 FAILURES = frozenset({"connections", "stopping"})
 """Those that are the service's fault, not their client's."""
+KEPT = {
+    "share": "Share of what was counted in the last 28 days that met the goal, since it was promised",
+    "needed": "Share that keeps the goal",
+    "budget_left": "Share that is left of what may miss the goal; below 0 it is spent",
+}
+"""What is told of each goal that is promised; names are those of its ``AttainmentDocument``."""
 
 
 class ServiceMetrics(Collector):
@@ -42,6 +49,7 @@ class ServiceMetrics(Collector):
         self.certificate_ends: Mapping[str, float] = {}
         """Of those between hosts, Unix seconds by the files' names."""
         self.lease: Lease | None = None
+        self.active: Active | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._family = Counter(
@@ -77,6 +85,14 @@ class ServiceMetrics(Collector):
         about = "1 while this service owns its database, 0 once another one does"
         owns = GaugeMetricFamily("intentctl_owns_database", about, int(self.lease is None or not self.lease.lost_to))
         yield from (errors, left_s, owns)
+        for name, about in KEPT.items():
+            family = GaugeMetricFamily(
+                f"intentctl_goal_{name}", about, labels=["model_name", "intent_id", "goal", "window"]
+            )
+            for goal in self.active.attained if self.active else ():
+                if (value := getattr(goal, name)) is not None:
+                    family.add_metric([goal.model, goal.intent_id, goal.words, goal.window], value)
+            yield family
 
     def render(self) -> str:
         """The text exposition."""

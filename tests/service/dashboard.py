@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.engine import EngineStats
 from runtime.process.supervised import contained
+from service.documents.promises import AttainmentDocument
+from service.promises.active import Active
 from service.serving.metrics import Metrics, ServiceMetrics, merged
 
 DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/dashboards/intentctl.json"
@@ -51,10 +53,30 @@ def targets() -> list[Target]:
     return asked + [Target(note["name"], note["expr"]) for note in WHOLE["annotations"]["list"]]
 
 
+GOAL = AttainmentDocument(
+    model="counting",
+    intent_id="intent-1",
+    words="P99 TTFT at most 2 s",
+    window="peak",
+    counted="requests",
+    met=995,
+    total=1000,
+    needed=0.99,
+)
+
+
+class Attained(Active):
+    """What is active, as far as metrics look."""
+
+    def __init__(self, *attained: AttainmentDocument) -> None:
+        self.attained = attained
+
+
 def exposed() -> set[str]:
     """Names of the samples that a service exposes."""
     service = ServiceMetrics()
     service.certificate_ends = {"b.pem": 0.0}
+    service.active = Attained(GOAL)
     with contained("a task"):
         text = merged([service.render(), Metrics("counting").render(EngineStats(0, 0, 8, 8))])
     families = text_string_to_metric_families(text)

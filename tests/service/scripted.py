@@ -427,6 +427,8 @@ class ScriptedService:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("service.control.wiring.ControlLoop", TickedLoop)
             promises = await stack.enter_async_context(keeping)
+        metrics = ServiceMetrics()
+        metrics.active = kept.active
         self.parts = Composition(
             deployment,
             servings,
@@ -439,7 +441,7 @@ class ScriptedService:
             kept.devices,
             apart,
             reading,
-            ServiceMetrics(),
+            metrics,
         )
         return self.parts
 

@@ -11,6 +11,7 @@ from runtime.engine import EngineStats, Finish
 from runtime.stream import Usage
 from service.serving import metrics as module
 from service.serving.metrics import Metrics, ServiceMetrics
+from tests.service.dashboard import GOAL, Attained
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -48,6 +49,19 @@ def test_each_certificate_says_how_long_it_lasts():
     service.certificate_ends = {"b.pem": time.time() + 86_400}
     (left_s,) = re.findall(r'intentctl_certificate_left_seconds{certificate="b.pem"} (\d+)', service.render())
     assert 80_000 < int(left_s) <= 86_400
+
+
+def test_each_goal_that_is_promised_says_how_far_it_was_kept_and_what_it_needs():
+    service = ServiceMetrics()
+    service.active = Attained(GOAL, GOAL.model_copy(update={"met": 0, "total": 0, "window": "night"}))
+    told = re.findall(r'intentctl_goal_(\w+){goal="P99 TTFT at most 2 s",.*,window="(\w+)"} (\S+)', service.render())
+
+    assert [(name, window, round(float(value), 3)) for name, window, value in told] == [
+        ("share", "peak", 0.995),
+        ("needed", "peak", 0.99),
+        ("needed", "night", 0.99),
+        ("budget_left", "peak", 0.5),
+    ]
 
 
 def test_times_of_requests_are_of_those_that_ended_whole():

@@ -62,10 +62,15 @@ def busy(service: ScriptedService, admin: httpx.Client, server: PrometheusServer
         ask(admin, gold)
         server.wait_for("sum(intentctl_requests_total)", 2)
         ask(admin, gold)
+        intent = admin.post("/v1/intents", json={"text": "keep P99 TTFT < 60s"}).json()["id"]
+        assert admin.post(f"/v1/intents/{intent}:activate", json={}).status_code == 201
         httpx.get(f"{service.url}/v1/models", trust_env=False)
         assert switched(admin, target="tp2")["phase"] == "done"
         server.wait_for("sum(intentctl_requests_total)", 4)
         server.wait_for('intentctl_switches_total{outcome="done"}', 1)
+        ask(admin, gold)
+        service.ticked(lambda: admin.get("/v1/report").json()["attainment"], "what was counted of the goal")
+        server.wait_for("count(intentctl_goal_budget_left)", 1)
 
 
 def ask(*clients: httpx.Client) -> None:

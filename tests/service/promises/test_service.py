@@ -349,7 +349,7 @@ def recently(http: httpx.Client) -> list[dict]:
 def test_what_was_asked_is_told_step_by_step_kept_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.control.control_loop.LOAD_S", 0.0)
     with served(tmp_path, DEPLOYMENT + QUICK) as (service, http):
-        promised(http, "keep P99 TTFT < 60s")
+        intent_id = promised(http, "keep P99 TTFT < 60s")
         service.ticked(lambda: recently(http)[-1]["streams"] is not None, "a look")
         for _ in range(3):
             http.post("/openai/v1/completions", json={"model": "counting", "prompt": "ab", "max_tokens": 3})
@@ -372,6 +372,11 @@ def test_what_was_asked_is_told_step_by_step_kept_and_counted(tmp_path: Path, mo
 
         (found,) = service.ticked(counted, "three requests")
         assert (found["met"], found["share"], found["needed"]) == (3, 1.0, 0.99)
+        goal = f'goal="{found["words"]}",intent_id="{intent_id}",model_name="counting",window="always"'
+        assert f"intentctl_goal_budget_left{{{goal}}} 1.0" in http.get("/metrics").text
+        http.post(f"/v1/intents/{intent_id}:retire")
+        http.get("/v1/report")
+        assert goal not in http.get("/metrics").text
         (load,) = http.get("/v1/load").json()["models"]
         assert load["tenants"][0]["requests"] == 3
 
