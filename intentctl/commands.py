@@ -20,7 +20,7 @@ from intentctl.arguments import POLL_S, OutputFormat
 from intentctl.client import Client
 from intentctl.credentials import ADMIN_KEY_FILE, DEFAULT_SERVER, ServerAddress, key_for
 from intentctl.lines import MAX_LINE_BYTES, texts, visible
-from intentctl.local import from_file, to_serve
+from intentctl.local import to_serve
 from intentctl.options import PlanOptions
 from intentctl.status import failure
 from selector.models import Plan
@@ -57,8 +57,10 @@ def source(place: ServerAddress, deployment: Path | None) -> Api:
         CommandError: nobody does.
     """
     if deployment is not None:
+        from service.api.context import Offline
+
         render.talk(f"working in this process with {deployment}; nothing can be applied")
-        return from_file(deployment)
+        return Offline(to_serve(deployment))
     client = service(place)
     if place.server is not None or client.reachable():
         return client

@@ -1,4 +1,4 @@
-"""An operator in this process, from a deployment file that was named; and what is served where none is."""
+"""The deployment that a command works on, and the examples."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from intentctl.arguments import EngineName
 
 if TYPE_CHECKING:
-    from service.api.operation import Api
     from service.deployment.file import Deployment
 
 _FOLDER = Path(__file__).parent.parent / "examples"
@@ -17,7 +16,7 @@ EXAMPLE = EXAMPLES[EngineName.TORCH]
 
 
 def to_serve(deployment: Path | None) -> "Deployment":
-    """What a file says, or the example.
+    """What a deployment file says; where none is named, the example.
 
     Raises:
         DeploymentError: the file cannot be used.
@@ -25,14 +24,3 @@ def to_serve(deployment: Path | None) -> "Deployment":
     from service.deployment.file import load
 
     return load(deployment or EXAMPLE)
-
-
-def from_file(deployment: Path) -> "Api":
-    """An operator that translates and plans, and can apply nothing.
-
-    Raises:
-        DeploymentError: the file cannot be used.
-    """
-    from service.api.context import Offline
-
-    return Offline(to_serve(deployment))

@@ -88,7 +88,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         close_unfinished(store, events)
         access = open_access(store, deployment, settings.folder)
         stack.callback(access.end)
-        metrics = ServiceMetrics()
+        metrics = ServiceMetrics(store.lease)
         await stack.enter_async_context(telling(deployment.webhooks, events, store, access.keys, metrics))
         own_key = access.keys.lend(TRANSLATOR)
         llm = llm_settings(deployment.llm, settings, own_key) if deployment.llm else None
@@ -120,7 +120,6 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         reading = stack.enter_context(closing(WorkerProcess(AT_ONCE)))
         keeping = keep_promises(deployment, servings, watches, profiles, kept, access, controllers)
         promises = await stack.enter_async_context(keeping)
-        metrics.lease = store.lease
         metrics.active = kept.active
         metrics.certificate_ends = hosts.certificate_ends if hosts else {}
         metrics.on_failure += [watch.turned_away for watch in watches.values()]

@@ -45,10 +45,10 @@ KEPT = {
 class ServiceMetrics(Collector):
     """What the service counts of no model: clients, unforeseen errors, certificates."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: Lease | None = None) -> None:
         self.certificate_ends: Mapping[str, float] = {}
         """Of those between hosts, Unix seconds by the files' names."""
-        self.lease: Lease | None = None
+        self.lease = lease
         self.active: Active | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)

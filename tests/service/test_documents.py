@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from intent.document import to_document
 from intentctl.client import Client
-from intentctl.local import from_file
 from runtime.models import Topology
 from selector.models import Margin, Prediction
 from service import api, documents
 from service import documents as docs
 from service.api import context
 from service.app import control_api
+from service.deployment.file import load
 from service.documents.errors import RefusedError
 from service.documents.forms import form_of, json_of
 from service.documents.plans import ChangeDocument, PlanAnswer, PlanRequest
@@ -38,7 +38,7 @@ def operators(shared):
     """The same deployment from its file, and over HTTP."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "load_profiles", lambda *_: shared.parts.profiles["counting"])
-        yield from_file(shared.deployment_file), Client(shared.url)
+        yield context.Offline(load(shared.deployment_file)), Client(shared.url)
 
 
 def test_the_border_loads_no_server_database_or_engine():
