@@ -105,6 +105,25 @@ def test_images_are_pinned():
     assert {SERVICES[name]["image"] for name in ("service", "console")} == {f"intentctl:{version}"}
 
 
+def test_a_change_of_sources_installs_no_dependency_anew():
+    steps = re.findall(r"^(?:RUN|COPY)(?:.*\\\n)*.*", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    sources = steps.index("COPY . .")
+    installs = {place: step for place, step in enumerate(steps) if "pip install" in step}
+    assert [place > sources for place in installs] == ["--no-deps" in step for step in installs.values()]
+    assert all("--mount=type=cache,target=/root/.cache/pip" in step for step in installs.values())
+
+
+def test_what_is_tried_is_a_project_of_its_own_that_goes_away():
+    script = (ROOT / "deploy/try.sh").read_text()
+    assert COMPOSE["name"] == "intentctl"
+    assert "--project-name intentctl-try" in script
+    assert "down --volumes" in script
+    told = yaml.safe_load(re.findall(r"<<END\n(.*?)END\n", script, re.DOTALL)[0])
+    assert {name: one["file"] for name, one in told["secrets"].items()} == {
+        name: f"$folder/{name}" for name in COMPOSE["secrets"]
+    }
+
+
 def test_the_service_knows_the_settings_that_it_is_given():
     given = {key for _, key, _ in environment() if key.startswith("INTENTCTL_")}
     assert given == {"INTENTCTL_DATABASE_URL", "INTENTCTL_DATABASE_PASSWORD_FILE"}

@@ -46,7 +46,7 @@ def test_the_newest_version_in_the_changelog_is_the_one_installed_with_its_comma
     released = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", changelog, re.MULTILINE)
     assert released[0] == PROJECT["project"]["version"] == version("intentctl")
     (script,) = entry_points(group="console_scripts", name="intentctl")
-    assert script.value == "intentctl.cli:main"
+    assert script.value == PROJECT["project"]["scripts"]["intentctl"]
 
 
 def test_vllm_with_and_without_a_gpu_is_the_same_version():
