@@ -20,9 +20,8 @@ def main() -> None:
         print("intentctl: interrupted", file=sys.stderr)
         with suppress(OSError):
             print(end="", flush=True)
-        os._exit(
-            INTERRUPTED
-        )  # by sys.exit the signal would end it, not the code, where it came while Python ran an `exec`
+        # by sys.exit the signal would end it, not the code, where it came while Python ran an `exec`
+        os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure(level: str, form: LogFormat) -> None:
-    """Write this process's log to stderr, from a level on; what it does as it starts, for people as a rule."""
+    """Write the log to stderr, from a level on; what a start does is told to people as a rule."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
