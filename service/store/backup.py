@@ -17,13 +17,14 @@ from sqlalchemy import Connection, Engine, LargeBinary, Table, delete, func, ins
 from service.deployment.file import Deployment
 from service.documents.errors import StartError
 from service.documents.forms import Json
-from service.store.database import POSTGRESQL, SQLITE, in_words, version_of
+from service.store.database import POSTGRESQL, SQLITE, in_words, newest_version, version_of
 from service.store.store import Store
 from service.store.tables import AuditHeadRow, Base
 
 ABOUT = "backup.json"
 """Written last: a file without it is not whole."""
 PROFILES = "profiles"
+OWN = "use the version that wrote them, or serve with this one first, which brings them up to date"
 AT_A_TIME = 500
 """Rows that are read or written together."""
 
@@ -57,6 +58,10 @@ def write(engine: Engine, folder: Path, deployment: Deployment, file: Path) -> i
                 if not (version := version_of(connection)):
                     raise StartError(
                         f"{engine.url.render_as_string()} has no records of a service; name another database"
+                    )
+                if version != (ours := newest_version()):
+                    raise StartError(
+                        f"the database has tables of version {version}, this intentctl those of {ours}; {OWN}"
                     )
                 rows = {table.name: _keep(connection, table, made) for table in Base.metadata.sorted_tables}
                 about = _About(version, time.time(), rows, _devices(deployment), _models(deployment))

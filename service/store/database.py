@@ -157,8 +157,7 @@ def migrate(engine: Engine) -> None:
     Raises:
         StoreError: they are those of a newer version.
     """
-    config = Config()
-    config.set_main_option("script_location", "service:store/migrations")
+    config = _migrations()
     with engine.begin() as connection:
         begin_alone(connection)
         config.attributes["connection"] = connection
@@ -168,6 +167,17 @@ def migrate(engine: Engine) -> None:
         else:
             _refuse_newer(connection, has, ScriptDirectory.from_config(config))
         command.upgrade(config, "head")
+
+
+def _migrations() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "service:store/migrations")
+    return config
+
+
+def newest_version() -> str:
+    """That of the tables that this code makes."""
+    return ScriptDirectory.from_config(_migrations()).get_current_head() or ""
 
 
 def version_of(connection: Connection) -> str:

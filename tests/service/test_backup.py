@@ -5,7 +5,7 @@ import zipfile
 from contextlib import closing
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from service.access.audit import Audit
 from service.documents.errors import StartError
@@ -126,6 +126,16 @@ def test_a_database_of_something_else_is_named_and_no_file_is_left(tmp_path, dat
         backup.write(engine, tmp_path, read(tmp_path), tmp_path / "b.zip")
     engine.dispose()
     assert list(tmp_path.glob("*b.zip*")) == []
+
+
+def test_a_database_of_another_version_is_refused_by_its_number(tmp_path, database):
+    Store.open(tmp_path, database).close()
+    engine = connect(tmp_path, database)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0011'"))
+    with pytest.raises(StartError, match="has tables of version 0011, this intentctl those of 0012; use the version"):
+        backup.write(engine, tmp_path, read(tmp_path), tmp_path / "b.zip")
+    engine.dispose()
 
 
 def test_a_database_with_records_is_left_alone(tmp_path, served, database):
