@@ -194,10 +194,10 @@ def promise_rows(promise: "docs.PromiseDocument") -> "list[Row]":
 def agenda_rows(agenda: "docs.AgendaDocument") -> "list[Row]":
     """The time ahead."""
     models = {segment.model for segment in agenda.segments}
-    return [row for segment in agenda.segments for row in _segment_rows(segment, named=len(models) > 1)]
+    return [row for segment in agenda.segments for row in _segment_rows(agenda, segment, named=len(models) > 1)]
 
 
-def _segment_rows(segment: "docs.SegmentDocument", *, named: bool) -> "list[Row]":
+def _segment_rows(agenda: "docs.AgendaDocument", segment: "docs.SegmentDocument", *, named: bool) -> "list[Row]":
     from intentctl import render
 
     when = f"{segment.begins:%a %H:%M} to {segment.ends:%a %H:%M}"
@@ -213,8 +213,10 @@ def _segment_rows(segment: "docs.SegmentDocument", *, named: bool) -> "list[Row]
         predicted = f", {render.prediction(segment.prediction)}" if segment.prediction else ""
         rows.append(("", f"{segment.topology.shape} {segment.topology.text}{predicted}"))
     if segment.switch_begins is not None:
+        begins = "now" if agenda.is_due(segment) else f"from {segment.switch_begins:%a %H:%M:%S}"
+        by = "" if agenda.mode == "act" else f", by a person (the mode is `{agenda.mode}`)"
         takes = f": {render.switch(segment.switch)}" if segment.switch else ""
-        rows.append(("", f"switch from {segment.switch_begins:%a %H:%M:%S}{takes}"))
+        rows.append(("", f"switch {begins}{by}{takes}"))
     rows += [("", f"what runs stays: {segment.kept}")] if segment.kept else []
     return rows + [("", f"not weighed: {note}") for note in segment.notes]
 

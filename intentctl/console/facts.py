@@ -90,21 +90,11 @@ async def now(upstream: Upstream) -> Now:
     return Now(models.models, control, promised.promises, report, operations.operations)
 
 
-async def ahead(upstream: Upstream, hours: float) -> docs.AgendaDocument:
-    """The time ahead with what is promised."""
+async def ahead(upstream: Upstream, hours: float = 24) -> docs.AgendaDocument:
+    """The time ahead with what is promised: what the strip, the overview and the agenda tell."""
     return await upstream.recent(
         ("agenda", hours), LONG_S, lambda client: client(api.promises.agenda, docs.AgendaQuery(hours=hours))
     )
-
-
-async def next_change(upstream: Upstream) -> docs.SegmentDocument | None:
-    """The next segment that a switch leads into; None: there is none in a day."""
-    agenda = await ahead(upstream, 24)
-    at_s = time.time()
-    changing = [
-        segment for segment in agenda.segments if segment.switch_begins and segment.switch_begins.timestamp() > at_s
-    ]
-    return min(changing, key=lambda segment: segment.begins, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +113,7 @@ class Overview:
     now: Now
     cluster: tuple[Row, ...]
     models: tuple[ModelView, ...]
-    next: docs.SegmentDocument | None
+    agenda: docs.AgendaDocument
 
 
 async def overview(upstream: Upstream, timezone: str) -> Overview:
@@ -135,7 +125,7 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
     stands, loads, coming = await asyncio.gather(
         now(upstream),
         upstream.recent(("load",), FRESH_S, lambda client: client(api.promises.load)),
-        next_change(upstream),
+        ahead(upstream),
     )
     recent = await upstream.recent(
         ("recent", 15.0),
@@ -457,7 +447,7 @@ async def band(upstream: Upstream, intent_id: str, *, is_active: bool) -> docs.A
     """The day ahead with an intent beside what is promised; or why there is none."""
     try:
         if is_active:
-            return await ahead(upstream, 24)
+            return await ahead(upstream)
         return await upstream.recent(
             ("preview", intent_id),
             LONG_S,

@@ -33,8 +33,8 @@ STALE: Mapping[Kind, frozenset[str]] = {
     "operation": frozenset({"operations", "undoable", "standing", "models", "plans", "report"}),
     "topology": frozenset({"models", "control", "agenda", "preview", "undoable", "standing", "report"}),
     "promise": frozenset({"promises", "agenda", "preview", "control", "report", "standing"}),
-    "control": frozenset({"control"}),
-    "decision": frozenset({"control", "plans"}),
+    "control": frozenset({"control", "agenda", "preview"}),
+    "decision": frozenset({"control", "plans", "agenda", "preview"}),
     "verdict": frozenset({"report"}),
     "approval": frozenset({"standing"}),
 }

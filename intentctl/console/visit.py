@@ -56,7 +56,7 @@ class Visit:
         """A template, with what stands on every page."""
         stands = await facts.now(self.session.upstream)
         try:
-            coming = await facts.next_change(self.session.upstream)
+            coming = await facts.ahead(self.session.upstream)
         except ServiceError:
             coming = None
         return self.part(template, status, stands=stands, coming=coming, **more)

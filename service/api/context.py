@@ -128,7 +128,8 @@ class Context:
 
         models = self.deployment.models
         planners = {model.name: Planner(self.deployment, model, self.profiles(model)) for model in models}
-        return PlanningContext(self.deployment, planners, {model.name: self.situation(model) for model in models})
+        situations = {model.name: self.situation(model) for model in models}
+        return PlanningContext(self.deployment, planners, situations, self.deployment.mode)
 
     def placed(self, model: ServedModel) -> targets.ModelContext:
         """A model where it is served."""

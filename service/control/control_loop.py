@@ -33,7 +33,7 @@ from service.promises.agenda import Segment
 from service.promises.attainment import Tally, counted, needed
 from service.promises.controller import LoopOutput, PromiseController
 from service.promises.course import goal_document
-from service.promises.decide import Decision, PastSwitch
+from service.promises.decide import Decision, Hold, PastSwitch
 from service.promises.recent import tenant_loads
 from service.promises.watch import LoopInput, Observation, Watch
 from service.serving.events import EventBus
@@ -107,6 +107,8 @@ class ControlLoop:
         self._last: LoopInput | None = None
         self._heeded = parts.active.control
         """How the controller stood at the last look."""
+        self._decided = parts.active.control
+        """How it stood when the last decision was made."""
         self._outcome: docs.OutcomeDocument | None = None
         self._waked = asyncio.Event()
         self.decision = docs.DecisionDocument(model=parts.model, kind="wait", reason="it has not looked yet")
@@ -133,6 +135,23 @@ class ControlLoop:
     def wake(self) -> None:
         """Look now: something was promised, or said to the controller."""
         self._waked.set()
+
+    def hold(self, now: datetime) -> Hold | None:
+        """What keeps it from switching, by what was said to the controller until now."""
+        return people.hold(self._parts.active, None if self.is_resumed else self.override, now)
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether somebody let the controller go on since the last decision."""
+        return self._decided.resumed_s != self._parts.active.control.resumed_s
+
+    def told(self, now: datetime) -> docs.DecisionDocument:
+        """The last decision, or what is true since somebody said otherwise to the controller."""
+        if self._decided == self._parts.active.control or not self._parts.active.promised:
+            return self.decision
+        hold = self.hold(now)
+        why = hold.why if hold else "the controller was told otherwise, and looks again"
+        return docs.DecisionDocument(model=self._parts.model, kind="hold" if hold else "wait", reason=why)
 
     async def _run(self) -> None:
         while True:
@@ -184,8 +203,7 @@ class ControlLoop:
             observed=observed,
             switched_s=parts.active.switched_s(parts.model, now.timestamp()) if parts.active.limited else (),
             is_switching=parts.serving.operation is not None,
-            is_paused=parts.active.control.paused,
-            override=people.in_words(parts.active.pin(now) or self.override),
+            hold=hold.why if (hold := people.hold(parts.active, self.override, now)) else "",
             refused={refusal.target: people.no_in_words(refusal) for refusal in self.refusals},
         )
         found = parts.controller.look(seen)
@@ -264,6 +282,7 @@ class ControlLoop:
         )
         before = self.decision
         self.decision = document
+        self._decided = self._heeded
         if (document.kind, document.cause, document.target, document.plan_id) != (
             before.kind,
             before.cause,

@@ -41,7 +41,9 @@ class PromiseService:
     def here(self) -> PlanningContext:
         """What is planned for now."""
         situations = {name: serving.situation() for name, serving in self.servings.items()}
-        return PlanningContext(self.deployment, self.planners, situations)
+        now = datetime.now(UTC)
+        holds = {name: hold for name, runner in self.runners.items() if (hold := runner.hold(now))}
+        return PlanningContext(self.deployment, self.planners, situations, self.active.control.mode, holds)
 
     def wake(self) -> None:
         """Have every loop look now; called in the event loop."""
@@ -50,14 +52,15 @@ class PromiseService:
 
     def control(self) -> ControlDocument:
         """How the controller stands."""
-        runners = self.runners.values()
+        now = datetime.now(UTC)
+        heeding = [runner for runner in self.runners.values() if not runner.is_resumed]
         return ControlDocument(
             mode=self.active.control.mode,
             paused=self.active.control.paused,
-            pin=self.active.pin(datetime.now(UTC)),
-            overrides=tuple(runner.override for runner in runners if runner.override),
-            refusals=tuple(refusal for runner in runners for refusal in runner.refusals),
-            decisions=tuple(runner.decision for runner in runners),
+            pin=self.active.pin(now),
+            overrides=tuple(runner.override for runner in heeding if runner.override),
+            refusals=tuple(refusal for runner in heeding for refusal in runner.refusals),
+            decisions=tuple(runner.told(now) for runner in self.runners.values()),
         )
 
     def refuse_mode(self, mode: Mode | None) -> None:

@@ -166,7 +166,21 @@ class AgendaDocument(Document):
     """The time ahead, model by model."""
 
     timezone: str
+    mode: Mode = Field(description="in `act` the controller makes the switches, in the others a person")
     segments: tuple[SegmentDocument, ...]
+
+    @property
+    def next(self) -> SegmentDocument | None:
+        """The segment that the next switch leads into."""
+        return min(
+            (segment for segment in self.segments if segment.changes),
+            key=lambda segment: segment.switch_begins or segment.begins,
+            default=None,
+        )
+
+    def is_due(self, segment: SegmentDocument) -> bool:
+        """Whether the switch into a segment waits for nothing but to be made."""
+        return segment.switch_begins is not None and segment.switch_begins <= self.segments[0].begins
 
 
 class OverrideDocument(Document):

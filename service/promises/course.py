@@ -18,7 +18,7 @@ from service import documents as docs
 from service.deployment.policy import Rules
 from service.documents.plans import leads_to
 from service.promises.agenda import DAY, MINUTE, ActiveGoal, Segment
-from service.promises.decide import Ahead
+from service.promises.decide import Ahead, Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,8 @@ class Course:
     rules: Rules
     running: Batching | None = None
     """How steps are filled where no engine says it."""
+    hold: Hold | None = None
+    """What keeps what runs, for now."""
 
     def through(
         self, segments: Sequence[Segment], now: Topology | None, upto: int | None, since: datetime | None
@@ -132,6 +134,16 @@ class Course:
         wished = self.planning.outlook(segment, now, self.engine, running=self.running)
         if now is None or wished.plan is None or not wished.changes:
             return wished
+        if self.hold and segment.begins < self.hold.until:
+            part = replace(segment, ends=min(segment.ends, self.hold.until))
+            same = replace(
+                wished.plan,
+                target=now,
+                batching=wished.plan.now_batching,
+                prediction=wished.plan.now_prediction or wished.plan.prediction,
+                margins=(),
+            )
+            return replace(wished, segment=part, answer=same, kept=self.hold.why)
         stay = timedelta(seconds=self.rules.stay_s)
         near = [segment, *(each for each in ahead[1:] if each.begins < segment.begins + stay)]
         stays = self._on(segment, now)
@@ -218,18 +230,20 @@ def goal_document(goal: ActiveGoal) -> docs.GoalDocument:
 
 
 def segment_documents(
-    model: str, outlooks: Sequence[PlannedSegment], timezone: str, margin: float, now: datetime
+    model: str, outlooks: Sequence[PlannedSegment], timezone: str, margin: float, earliest: datetime
 ) -> list[docs.SegmentDocument]:
     """A model's agenda; where it may, a switch begins ``margin`` times what it takes before its segment."""
-    return [_segment(model, outlook, ZoneInfo(timezone), margin, now) for outlook in outlooks]
+    return [_segment(model, outlook, ZoneInfo(timezone), margin, earliest) for outlook in outlooks]
 
 
-def _segment(model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float, now: datetime) -> docs.SegmentDocument:
+def _segment(
+    model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float, earliest: datetime
+) -> docs.SegmentDocument:
     segment = outlook.segment
     plan = outlook.plan
-    begins = max(segment.begins, now) if plan and outlook.changes else None
+    begins = max(segment.begins, earliest) if plan and outlook.changes else None
     if begins and plan and plan.switch and outlook.is_early:
-        begins = max(segment.begins - timedelta(seconds=plan.switch.latest_s * margin), now)
+        begins = max(segment.begins - timedelta(seconds=plan.switch.latest_s * margin), earliest)
     return docs.SegmentDocument(
         model=model,
         begins=segment.begins.astimezone(zone),

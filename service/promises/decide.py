@@ -6,6 +6,7 @@ Each rule answers with a decision, or leaves it to the next.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import takewhile
 from typing import Literal
 
@@ -45,6 +46,14 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """What keeps the controller from switching anything, in words, and until when."""
+
+    why: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class ControlState:
     """All that a decision depends on. Topologies are texts."""
 
@@ -71,9 +80,8 @@ class ControlState:
     """For so long nothing was missed, and the load no more than declared."""
     data_age_s: float = 0.0
     is_switching: bool = False
-    is_paused: bool = False
-    override: str = ""
-    """What somebody pinned or applied, and until when it is left alone."""
+    hold: str = ""
+    """Who paused it, or pinned or applied what runs, and until when nothing is switched."""
     barred: str = ""
     """The promised limit on reconfiguration that forbids a switch now."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -112,12 +120,10 @@ def decide(state: ControlState, rules: Rules) -> Decision:
 
 def _stopped(state: ControlState, rules: Rules) -> Decision | None:
     """What stops the controller whatever it wishes."""
-    if state.is_paused:
-        return Decision("hold", "the controller is paused; `intentctl resume` lets it go on")
+    if state.hold:
+        return Decision("hold", state.hold)
     if state.is_switching:
         return Decision("wait", "a switch is under way")
-    if state.override:
-        return Decision("hold", state.override)
     if state.data_age_s > rules.data_s:
         return Decision("hold", f"nothing was measured for {state.data_age_s:.0f} s; without data nothing is changed")
     return None

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -23,6 +23,7 @@ from service.promises.active import Active
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.attainment import counted
 from service.promises.course import PlannedSegment, goal_document, segment_documents, words
+from service.promises.decide import Hold
 from service.promises.planner import Planner
 from service.store.store import Store
 
@@ -37,25 +38,34 @@ class PlanningContext:
     deployment: Deployment
     planners: Mapping[str, Planner]
     situations: Mapping[str, Situation]
+    mode: docs.Mode
+    holds: Mapping[str, Hold] = field(default_factory=dict)
+    """What keeps the controller from switching a model."""
 
     def outlooks(
-        self, model: ServedModel, promised: Sequence[ActiveGoal], now: datetime, ahead: timedelta
+        self,
+        model: ServedModel,
+        promised: Sequence[ActiveGoal],
+        now: datetime,
+        ahead: timedelta,
+        hold: Hold | None = None,
     ) -> list[PlannedSegment]:
         """The time ahead of a model, planned."""
         mine = [goal for goal in promised if is_about(goal.goal, model.name)]
         segments = cut(mine, self.deployment.windows, now, now + ahead)
         situation = self.situations[model.name]
-        return self.planners[model.name].agenda(segments, situation.topology, situation.capabilities)
+        return self.planners[model.name].agenda(segments, situation.topology, situation.capabilities, hold=hold)
 
     def agenda(self, promised: Sequence[ActiveGoal], now: datetime, ahead: timedelta) -> docs.AgendaDocument:
-        """The time ahead of each model."""
+        """The time ahead of each model, as far as the controller may switch it."""
         found = list[docs.SegmentDocument]()
         zone = self.deployment.timezone
         margin = self.deployment.rules.margin
         for model in self.deployment.models:
-            outlooks = self.outlooks(model, promised, now, ahead)
-            found += segment_documents(model.name, outlooks, zone, margin, now)
-        return docs.AgendaDocument(timezone=zone, segments=tuple(found))
+            hold = self.holds.get(model.name)
+            outlooks = self.outlooks(model, promised, now, ahead, hold)
+            found += segment_documents(model.name, outlooks, zone, margin, max(now, hold.until) if hold else now)
+        return docs.AgendaDocument(timezone=zone, mode=self.mode, segments=tuple(found))
 
     def settled(self, intent: Intent, model: ServedModel) -> list[Goal]:
         """Goals that were said beside what runs as bounds."""

@@ -6,7 +6,7 @@ Topologies applied, rejected, cancelled. Blocks.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 from service import documents as docs
@@ -15,11 +15,13 @@ from service.documents.access import CONTROLLER, RECOVERY
 from service.documents.plans import leads_to
 from service.documents.state import Page
 from service.promises.active import Active
-from service.promises.decide import LEARNED_S
+from service.promises.decide import LEARNED_S, Hold
 from service.store.store import Store
 
 LATELY = Page(200)
 """Of people's words and of switches that are looked at, the newest."""
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""The end of what holds until `resume`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +106,21 @@ def against(target: str, who: People, active: Active, now: datetime) -> list[str
     return found + [no_in_words(refusal) for refusal in who.refusals(term) if refusal.target == target]
 
 
-def in_words(kept: docs.PinDocument | docs.OverrideDocument | None) -> str:
-    """Why what runs is left alone; empty: it is not."""
+def hold(active: Active, override: docs.OverrideDocument | None, now: datetime) -> Hold | None:
+    """What keeps the controller from switching: a pause, a pin, or a topology that somebody applied."""
+    if active.control.paused:
+        return Hold("the controller is paused; `intentctl resume` lets it go on", NEVER)
+    kept = active.pin(now) or override
+    return Hold(in_words(kept), kept.until or NEVER) if kept else None
+
+
+def in_words(kept: docs.PinDocument | docs.OverrideDocument) -> str:
+    """Why what runs is left alone."""
     match kept:
         case docs.PinDocument(by=by, until=until):
             return f"{by} pinned what runs; it is kept until {_until(until)}"
         case docs.OverrideDocument(by=by, topology=topology, until=until):
             return f"{by} applied {topology}; the controller will not change it until {_until(until)}"
-    return ""
 
 
 def no_in_words(no: docs.RefusalDocument) -> str:

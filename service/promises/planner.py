@@ -31,6 +31,7 @@ from service.deployment.models import ServedModel, is_about
 from service.promises.agenda import ActiveGoal, Segment
 from service.promises.attainment import saves
 from service.promises.course import Course, PlannedSegment, tokens_s
+from service.promises.decide import Hold
 from service.promises.watch import LoopInput, rounded
 
 LEAST_SHARE = 1 / 32
@@ -88,12 +89,13 @@ class Planner:
         *,
         upto: int | None = None,
         since: datetime | None = None,
+        hold: Hold | None = None,
     ) -> list[PlannedSegment]:
         """What is to serve each segment, or the first ``upto``, from what runs ``now``, ``since`` then.
 
-        One from which a switch would come too early is divided.
+        One from which a switch would come too early, or in which a ``hold`` ends, is divided.
         """
-        found = Course(self, engine, self._deployment.rules).through(segments, now, upto, since)
+        found = Course(self, engine, self._deployment.rules, hold=hold).through(segments, now, upto, since)
         for number, (before, outlook) in enumerate(pairwise(found), start=1):
             if outlook.changes and self._is_early(before.segment, outlook, engine):
                 found[number] = replace(self._reached(outlook, before.workload, engine), is_early=True)

@@ -116,8 +116,8 @@ class LoopInput:
     switched_s: Sequence[float] = ()
     """Unix seconds of the switches of the last day, whoever made them."""
     is_switching: bool = False
-    is_paused: bool = False
-    override: str = ""
+    hold: str = ""
+    """Why nothing is to be switched; empty: it may be."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Targets that a person said no to."""
 

@@ -7,13 +7,16 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC
 
 import pytest
 
+from intentctl.promises import agenda_rows
 from runtime.models import Phase
 from service import api
 from service.documents.access import Role
 from service.documents.plans import PlanRequest
+from service.documents.promises import AgendaQuery
 from service.server import bind
 from tests.intentctl.console.place import KEYS, Signed
 from tests.rows import rows
@@ -77,6 +80,38 @@ def test_what_somebody_else_does_is_told_and_the_parts_it_concerns_show_it(place
         assert "paused" in bob.get("/parts/strip").text
     ada.post("/control", {"paused": "no"})
     ada.post(f"{intent}/retire")
+
+
+@rows(
+    ("said", "when", "lines", "kept"),
+    [
+        ({"mode": "recommend"}, "now, by a person", ["switch now"], ""),
+        ({"pinned_s": "3600"}, "{ends}, by a person", ["switch fro"], "pinned what runs"),
+        ({"paused": "yes"}, "by a person", [], "the controller is paused"),
+    ],
+)
+def test_all_tell_the_same_of_what_comes_next(place, said, when, lines, kept):
+    ada = place.http(Role.APPROVER, "ada")
+    intent = place.admin(api.plans.make_plan, PlanRequest(text="use at most 1 GPU")).plans[0].intent_id
+    place.admin(api.promises.activate, intent)
+    ada.post("/control", said)
+    agenda = place.admin(api.promises.agenda, AgendaQuery())
+    shown = [
+        ada.get("/").text.partition("<dt>Comes next")[2].partition("</div>")[0],
+        ada.get("/parts/overview").text.partition("<h3>Comes next")[2].partition("</section>")[0],
+        ada.get("/agenda").text.partition("<h1>")[2],
+    ]
+    switches = [line for _, line in agenda_rows(agenda) if line.startswith("switch")]
+    pin = place.admin(api.promises.control).pin
+    ends = f"{pin.until.astimezone(UTC):%Y-%m-%dT%H:%M}" if pin else ""
+    for html in shown:
+        said_of_it = re.sub('<time datetime="(.{16})[^/]*</time>', r"\1", html)
+        assert (when.format(ends=ends) in said_of_it) is bool(switches)
+        assert bool(re.search("→ 1x1|⇄", html)) is bool(switches)
+    assert [line.partition(":")[0][:10] for line in switches] == lines
+    assert kept in agenda.segments[0].kept
+    ada.post("/control", {"paused": "no"})
+    ada.post(f"/intents/{intent}/retire")
 
 
 def test_a_service_that_goes_away_and_comes_back_is_told_and_its_parts_say_whether_they_may_be_old(

@@ -85,10 +85,10 @@ async def test_an_event_has_what_it_changed_asked_anew_and_nothing_else(service)
     assert (await back).event is None
     heard = await anext(events)
     assert heard.event == PAUSED
-    for name in ("control", "agenda"):
+    for name in ("control", "promises"):
         await upstream.recent((name,), 60, control)
     upstream._learn(heard.event)
-    assert await upstream.recent(("agenda",), 60, control) == 2
+    assert await upstream.recent(("promises",), 60, control) == 2
     assert await upstream.recent(("control",), 60, control) == 3
     upstream.end()
     service.go.set()

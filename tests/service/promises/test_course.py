@@ -15,6 +15,8 @@ from service.deployment.file import load
 from service.deployment.profiles import load_profiles
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.course import PlannedSegment
+from service.promises.decide import Hold
+from service.promises.people import NEVER
 from service.promises.planner import Planner
 from tests.rows import rows
 
@@ -115,6 +117,15 @@ def test_what_was_switched_to_a_moment_ago_stays_and_the_segment_is_divided(agen
     assert [f"{each.segment.begins:%H:%M}" for each in found] == ["08:00", "08:20"]
     assert switches(found) == [("08:20", "L40S")]
     assert "promises.stay_s" in found[0].kept
+
+
+@rows(("until", "then"), [(EIGHT + timedelta(minutes=30), [("08:30", "L40S")]), (NEVER, [])])
+def test_what_somebody_keeps_is_left_when_that_ends(agenda, until, then):
+    assert switches(agenda([])) == [("08:00", "L40S")]
+    found = agenda([], hold=Hold("ada pinned it", until))
+    assert (found[0].kept, found[0].target[:4]) == ("ada pinned it", "A100")
+    assert found[0].plan.prediction == found[0].plan.now_prediction
+    assert switches(found) == then
 
 
 def test_nothing_is_saved_by_an_outage(agenda):

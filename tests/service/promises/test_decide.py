@@ -118,7 +118,7 @@ def test_a_goal_that_is_missed_where_nothing_better_is_known(rescue: str | None)
     assert "nothing better" in found.reason
 
 
-@rows("stop", [{"is_paused": True}, {"override": "somebody applied tp4"}, {"data_age_s": 21.0}])
+@rows("stop", [{"hold": "somebody applied tp4"}, {"data_age_s": 21.0}])
 @rows("wish", [{"target": "b"}, {"ahead": AHEAD}, MISSED])
 def test_what_stops_the_controller_stops_all_it_wishes(stop: dict[str, object], wish: dict[str, object]) -> None:
     assert kind(**wish)[0] == "switch"

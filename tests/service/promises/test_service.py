@@ -16,6 +16,7 @@ from service.promises.people import People, Term
 from service.serving.serving import Serving
 from service.store.book import Book
 from tests.rows import rows
+from tests.service.asking import apply, end_of
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, elsewhen, served
 
 MAY = "approval: {by: person, within: {per_hour: 20}}\n"
@@ -292,6 +293,26 @@ def test_modes_and_a_pause_survive_a_restart(tmp_path: Path) -> None:
     with served(tmp_path, DEPLOYMENT + MAY) as (_, http):
         found = http.get("/v1/controller").json()
         assert (found["mode"], found["paused"]) == ("act", True)
+
+
+def test_what_is_said_to_the_controller_is_answered_with_what_is_true_after_it(tmp_path: Path) -> None:
+    with served(tmp_path, DEPLOYMENT + MAY) as (service, http):
+        promised(http, "use at most 2 GPUs")
+        service.ticked(lambda: decision(http)["reason"] == "what runs is what is planned", "a look")
+        operation = http.post("/v1/plans", json={"target": "tp2"}).json()["plan"]["id"]
+        end_of(http, apply(http, http.get(f"/v1/plans/{operation}").json()))
+        service.ticked(lambda: http.get("/v1/controller").json()["overrides"], "the override")
+        for said, kind, reason in (
+            ({"paused": True}, "hold", "the controller is paused"),
+            ({"pinned": True}, "hold", "the controller is paused"),
+            ({"paused": False}, "wait", "looks again"),
+            ({"pinned_s": 60}, "hold", "anybody pinned what runs"),
+            ({"pinned": False}, "wait", "looks again"),
+        ):
+            stands = http.post("/v1/controller", json=said).json()
+            assert stands["decisions"][0]["kind"] == kind, said
+            assert reason in stands["decisions"][0]["reason"], said
+            assert not stands["overrides"] or stands["paused"], said
 
 
 def test_a_pin_keeps_what_runs_over_a_restart_until_it_is_let_go(
