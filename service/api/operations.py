@@ -74,7 +74,8 @@ def undoable(here: "Context", operation_id: str) -> docs.UndoDocument:
 def undo(here: "Context", operation_id: str) -> docs.PlanAnswer:
     """A plan back to where an operation came from, to be approved and applied like any other.
 
-    It is made while what the operation led to still runs (409 `cannot_undo` otherwise), and is stale once that has changed.
+    It is made while what the operation led to runs, or runs again since a restart (409 `cannot_undo` otherwise), and is stale
+    once that has changed.
     """
     from service.api.planning import make_for
     from service.documents.errors import RefusedError
@@ -99,10 +100,12 @@ def _undoable(here: "Context", operation_id: str) -> tuple[docs.UndoDocument, Pl
     serving = service.serving(plan.model)
     under_way = serving.operation
     place = here.placed(serving.model)
+    last = service.store.committed(serving.model.name)
+    runs = str(place.situation.topology)
+    is_kept = last and (last.generation, last.topology) == (service.store.generation_of(operation_id), runs)
     known = undo.OperationFacts(
         plan=plan,
-        led_to=service.store.generation_of(operation_id),
-        runs=place.situation.generation,
+        instead="" if is_kept else f"{runs}: {serving.state.origin}",
         under_way=under_way.id if under_way else None,
     )
     window = lifecycle.window_of(here.deployment, docs.When())

@@ -15,10 +15,8 @@ class OperationFacts:
 
     plan: Plan
     """That it switched to."""
-    led_to: int | None
-    """The generation that it committed."""
-    runs: int
-    """The generation of its model now."""
+    instead: str
+    """What runs that it did not lead to, and why; empty: what it led to runs, be it since a restart."""
     under_way: str | None
     """The operation of its model now."""
 
@@ -43,9 +41,8 @@ def undoable(operation: OperationDocument, known: OperationFacts, barred: str) -
         instead = "wait for its end"
     elif source is None:
         why = f"nothing ran before {name}"
-    elif known.led_to != known.runs:
-        led = f"generation {known.led_to}" if known.led_to is not None else "a generation that was not kept"
-        why = f"{name} led to {led}, but {known.runs} runs now: there was another switch, or a restart"
+    elif known.instead:
+        why = f"{name} led to {known.plan.target}, and since then came {known.instead}"
     elif barred:
         why = f"what ran before {name} may not run: {barred}"
     return UndoDocument(

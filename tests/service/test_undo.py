@@ -12,12 +12,12 @@ from service.serving.restart import begin
 from tests.rows import rows
 from tests.service.asking import apply, end_of, problem, switched
 from tests.service.examples import operation, plan, with_model
-from tests.service.scripted import served
+from tests.service.scripted import DEPLOYMENT, served
 
 pytestmark = pytest.mark.slow
 
 DONE = operation(end_s=9.0)
-KNOWN = OperationFacts(plan(), led_to=5, runs=5, under_way=None)
+KNOWN = OperationFacts(plan(), instead="", under_way=None)
 
 
 def refused(http: httpx.Client, operation_id: str) -> str:
@@ -104,12 +104,19 @@ def test_an_operation_on_steps_alone_is_undone(http):
     assert http.get("/v1/topology").json()["batching"] == usual
 
 
-def test_what_a_restart_took_away_is_said_with_the_way_that_is_left(tmp_path):
+def test_what_a_restart_restored_is_undone_and_what_it_took_away_is_said_with_the_way_that_is_left(tmp_path):
     with served(tmp_path) as (_, http):
+        before = http.get("/v1/topology").json()["topology"]["text"]
+        earlier = switched(http, target="CPU[0]")["id"]
         first = switched(http, target="tp2")["id"]
     with served(tmp_path) as (_, http):
+        assert f"operation {first}" not in (said := refused(http, earlier))
+        assert "the last that a switch committed before the restart" in said
+        assert http.get(f"/v1/operations/{first}/undo").json()["target"] == "CPU[0]:0-8@fp32"
+        assert http.post(f"/v1/operations/{first}:undo").status_code == 201
+    with served(tmp_path, DEPLOYMENT.replace("[1, 2, 4], allowed_pp", "[1], allowed_pp")) as (_, http):
         said = refused(http, first)
-        assert "or a restart" in said
+        assert f"since then came {before}: the start of the deployment file; CPU[0,1]:0-8@fp32" in said
         target = said.split("--target '")[1].rstrip("'")
         assert http.post("/v1/plans", json={"target": target}).status_code == 201
 
@@ -119,10 +126,9 @@ def test_what_a_restart_took_away_is_said_with_the_way_that_is_left(tmp_path):
     [
         (operation(), KNOWN, "", "has not ended"),
         (operation().failed(Code.INTERNAL, "a bug"), KNOWN, "", "has ended as internal and changed nothing"),
-        (DONE, OperationFacts(plan(), 5, 5, "op-2"), "", "operation op-2 is switching"),
-        (DONE, OperationFacts(replace(plan(), now=None), 5, 5, None), "", "nothing ran before"),
-        (DONE, OperationFacts(plan(), 5, 6, None), "", "led to generation 5, but 6 runs now"),
-        (DONE, OperationFacts(plan(), None, 6, None), "", "a generation that was not kept"),
+        (DONE, replace(KNOWN, under_way="op-2"), "", "operation op-2 is switching"),
+        (DONE, replace(KNOWN, plan=replace(plan(), now=None)), "", "nothing ran before"),
+        (DONE, replace(KNOWN, instead="tp2: operation op-2"), "", "and since then came tp2: operation op-2"),
         (DONE, KNOWN, "device 1 is gone", "may not run: device 1 is gone"),
     ],
 )
