@@ -153,10 +153,7 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
 
 async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocument]) -> dict[str, Plan]:
     """The plans of the newest operation of each model, by operation."""
-    newest = dict[str | None, docs.OperationDocument]()
-    for operation in operations:
-        if operation.result is not None:
-            newest.setdefault(operation.model, operation)
+    newest = {operation.model: operation for operation in reversed(operations) if operation.result is not None}
     found = await asyncio.gather(*(saved_plan(upstream, operation.plan_id) for operation in newest.values()))
     return {operation.id: plan for operation, plan in zip(newest.values(), found, strict=True)}
 

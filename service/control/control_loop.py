@@ -307,16 +307,16 @@ class ControlLoop:
         begun = next((begun for begun in self._begun if begun.plan_id == operation.plan_id), None)
         others: docs.Cause = "recovery" if operation.applied_by == RECOVERY.name else "person"
         cause = begun.decision.cause if begun and begun.decision.cause else others
+        stops = [phase.at for phase in operation.phases if phase.phase is Phase.CUTTING]
+        ended_s = time.monotonic() - max(0.0, wall_s() - operation.phases[-1].at)
         past = PastSwitch(
-            ended_s=time.monotonic() - max(0.0, wall_s() - operation.phases[-1].at),
+            ended_s=ended_s,
             source=operation.source or "",
             target=leads_to(operation.source, operation.target or "", operation.batching),
             cause=cause,
             is_done=operation.result is not None,
+            stopped_s=ended_s - (operation.phases[-1].at - stops[-1]) if stops else None,
         )
-        stops = [phase.at for phase in operation.phases if phase.phase is Phase.CUTTING]
-        if stops:
-            past = replace(past, stopped_s=past.ended_s - (operation.phases[-1].at - stops[-1]))
         why = operation.result.detail if operation.result and cause == "recovery" else ""
         outcome = self._outcome_of(operation, past, begun.decision.reason if begun else why)
         parts.active.book.keep_outcome(outcome)

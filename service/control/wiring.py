@@ -41,8 +41,7 @@ class PromiseService:
     def here(self) -> PlanningContext:
         """What is planned for now."""
         situations = {name: serving.situation() for name, serving in self.servings.items()}
-        now = datetime.now(UTC)
-        holds = {name: hold for name, runner in self.runners.items() if (hold := runner.hold(now))}
+        holds = {name: hold for name, runner in self.runners.items() if (hold := runner.hold(datetime.now(UTC)))}
         return PlanningContext(self.deployment, self.planners, situations, self.active.control.mode, holds)
 
     def wake(self) -> None:

@@ -229,16 +229,10 @@ def goal_document(goal: ActiveGoal) -> docs.GoalDocument:
     )
 
 
-def segment_documents(
-    model: str, outlooks: Sequence[PlannedSegment], timezone: str, margin: float, earliest: datetime
-) -> list[docs.SegmentDocument]:
-    """A model's agenda; where it may, a switch begins ``margin`` times what it takes before its segment."""
-    return [_segment(model, outlook, ZoneInfo(timezone), margin, earliest) for outlook in outlooks]
-
-
-def _segment(
+def segment_document(
     model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float, earliest: datetime
 ) -> docs.SegmentDocument:
+    """A segment of a model's agenda; where it may, the switch begins ``margin`` times what it takes before it."""
     segment = outlook.segment
     plan = outlook.plan
     begins = max(segment.begins, earliest) if plan and outlook.changes else None

@@ -22,7 +22,7 @@ from service.promises import admission, people
 from service.promises.active import Active
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.attainment import counted
-from service.promises.course import PlannedSegment, goal_document, segment_documents, words
+from service.promises.course import PlannedSegment, goal_document, segment_document, words
 from service.promises.decide import Hold
 from service.promises.planner import Planner
 from service.store.store import Store
@@ -59,13 +59,15 @@ class PlanningContext:
     def agenda(self, promised: Sequence[ActiveGoal], now: datetime, ahead: timedelta) -> docs.AgendaDocument:
         """The time ahead of each model, as far as the controller may switch it."""
         found = list[docs.SegmentDocument]()
-        zone = self.deployment.timezone
-        margin = self.deployment.rules.margin
+        zone = ZoneInfo(self.deployment.timezone)
         for model in self.deployment.models:
             hold = self.holds.get(model.name)
-            outlooks = self.outlooks(model, promised, now, ahead, hold)
-            found += segment_documents(model.name, outlooks, zone, margin, max(now, hold.until) if hold else now)
-        return docs.AgendaDocument(timezone=zone, mode=self.mode, segments=tuple(found))
+            earliest = max(now, hold.until) if hold else now
+            found += [
+                segment_document(model.name, outlook, zone, self.deployment.rules.margin, earliest)
+                for outlook in self.outlooks(model, promised, now, ahead, hold)
+            ]
+        return docs.AgendaDocument(timezone=self.deployment.timezone, mode=self.mode, segments=tuple(found))
 
     def settled(self, intent: Intent, model: ServedModel) -> list[Goal]:
         """Goals that were said beside what runs as bounds."""
@@ -166,20 +168,18 @@ def report(active: Active, here: PlanningContext, store: Store, since: datetime)
     """What came of what was promised, since a moment."""
     since_s = since.timestamp()
     until_s = time.time()
-    hours = 0.0
-    usd = 0.0
-    for model in here.deployment.models:
-        for begins_s, ends_s, text in _ran(store, model.name, since_s, until_s):
-            devices, price = _devices(text, model)
-            hours += devices * (ends_s - begins_s) / 3600
-            usd += price * (ends_s - begins_s) / 3600
+    spent = [
+        (_devices(text, model), (ends_s - begins_s) / 3600)
+        for model in here.deployment.models
+        for begins_s, ends_s, text in _ran(store, model.name, since_s, until_s)
+    ]
     return docs.ReportDocument(
         since=admission.local(since, here.deployment),
         until=admission.local(datetime.fromtimestamp(until_s, UTC), here.deployment),
         attainment=tuple(active.book.attainments(since_s)),
         switches=tuple(active.book.outcomes(since_s)),
-        device_hours=hours,
-        usd=usd or None,
+        device_hours=sum(devices * hours for (devices, _), hours in spent),
+        usd=sum(usd_per_hour * hours for (_, usd_per_hour), hours in spent) or None,
     )
 
 
@@ -249,6 +249,5 @@ def _document(
 
 def _is_unmeasured(goal: Goal) -> bool:
     """A bound that no request and no look at the service tells of."""
-    if not isinstance(goal, Objective) or goal.value is None or goal.metric == "reconfig_pause":
-        return False
-    return counted(goal) is None
+    bound = goal.value if isinstance(goal, Objective) and goal.metric != "reconfig_pause" else None
+    return bound is not None and counted(goal) is None
