@@ -265,9 +265,7 @@ def _report_rows(report: "docs.ReportDocument") -> "list[Row]":
 
 def _attainment(attainment: "docs.AttainmentDocument") -> str:
     what = {"requests": "requests", "ticks": "looks"}[attainment.counted]
-    share = (
-        "nothing was counted" if attainment.share is None else f"{attainment.share:.2%} of {attainment.total} {what}"
-    )
+    share = f"no {what} yet" if attainment.share is None else f"{attainment.share:.2%} of {attainment.total} {what}"
     budget = "" if attainment.budget_left is None else f", {attainment.budget_left:.0%} of the error budget left"
     return f"{attainment.words}, {attainment.window}: {share} (needs {attainment.needed:.2%}{budget})"
 

@@ -30,11 +30,12 @@ from service.planning import lifecycle, targets
 from service.promises import handlers, limits, people
 from service.promises.active import Active
 from service.promises.agenda import Segment
-from service.promises.attainment import Tally, counted, needed
+from service.promises.attainment import Tally
 from service.promises.controller import LoopOutput, PromiseController
-from service.promises.course import goal_document
+from service.promises.course import goal_key
 from service.promises.decide import Decision, Hold, PastSwitch
 from service.promises.recent import tenant_loads
+from service.promises.verdict import Judgement
 from service.promises.watch import LoopInput, Observation, Watch
 from service.serving.events import EventBus
 from service.serving.serving import Serving
@@ -215,29 +216,24 @@ class ControlLoop:
     def _note(self, found: LoopOutput) -> None:
         """Count what was met, and keep a verdict."""
         for goal_count in found.counted:
-            what = counted(goal_count.goal)
-            assert what is not None, "it was counted"
-            document = goal_document(goal_count.promised)
-            goal = GoalKey(
-                self._parts.model,
-                document.intent_id,
-                document.words,
-                document.window,
-                what,
-                needed(goal_count.goal),
-            )
+            goal = goal_key(self._parts.model, goal_count.promised)
+            assert goal, "it was counted"
             with self._counting:
                 self._counts[goal, "met"] += goal_count.tally.met
                 self._counts[goal, "total"] += goal_count.tally.total
         if found.judgement and self._outcome:
-            why = "; ".join(filter(None, (self._outcome.why, found.judgement.why)))
-            self._outcome = self._outcome.model_copy(update={"verdict": found.judgement.verdict, "why": why})
-            self._unwritten.append(self._outcome)
+            self._close(self._outcome, found.judgement)
+            self._outcome = None
         while self._unwritten:  # what cannot be written is tried again at the next look
             self._parts.active.book.keep_outcome(self._unwritten[0])
             self._publish("verdict", self._unwritten.popleft())
         if time.monotonic() - self._booked_s >= BOOKED_S:
             self.book()
+
+    def _close(self, outcome: docs.OutcomeDocument, found: Judgement) -> None:
+        """Keep the verdict on a switch, to be written at the next look."""
+        why = "; ".join(filter(None, (outcome.why, found.why)))
+        self._unwritten.append(outcome.model_copy(update={"verdict": found.verdict, "why": why}))
 
     async def _keep_load(self) -> None:
         """Keep what was asked since the last time, when some minutes are over.
@@ -326,7 +322,9 @@ class ControlLoop:
         segment = begun.segment if begun else parts.controller.enter(last.now, last.now_s)
         parts.controller.switched(past, segment, last.runs, last)
         if past.is_done:
-            self._outcome = outcome
+            if self._outcome:
+                self._close(self._outcome, Judgement("unknown", f"{operation.id} came before there was one"))
+            self._outcome = outcome if outcome.verdict is None else None
 
     def _outcome_of(self, operation: docs.OperationDocument, past: PastSwitch, reason: str) -> docs.OutcomeDocument:
         report: CutoverReport | None = operation.result
@@ -338,6 +336,8 @@ class ControlLoop:
         ]
         bound_ms = min(bounds, default=None)
         broken = stop_ms is not None and bound_ms is not None and stop_ms > bound_ms
+        nothing = "" if self._parts.controller.promised else "nothing was promised"
+        unjudged = nothing if past.is_done else "it changed nothing"
         return docs.OutcomeDocument(
             operation=operation.id,
             model=self._parts.model,
@@ -350,7 +350,8 @@ class ControlLoop:
             stop_ms=stop_ms,
             stop_bound_ms=bound_ms,
             ended=operation.outcome,
-            why=f"it stood still for {stop_ms:.1f} ms, and {bound_ms:g} are promised" if broken else "",
+            verdict="unknown" if unjudged else None,
+            why=f"it stood still for {stop_ms:.1f} ms, and {bound_ms:g} are promised" if broken else unjudged,
         )
 
     def _remember(self) -> None:
@@ -368,6 +369,8 @@ class ControlLoop:
                     outcome.verdict or "unknown",
                 )
                 self._parts.controller.past.append(past)
+                if past.is_done and outcome.verdict is None:
+                    self._close(outcome, Judgement("unknown", "the service started anew before there was one"))
 
     def _heed(self, now: datetime, now_s: float) -> None:
         """Take note of what people did beside what is promised."""

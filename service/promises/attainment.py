@@ -185,5 +185,4 @@ class GoalCount:
     """What a look adds to how far a goal was kept."""
 
     promised: ActiveGoal
-    goal: Objective
     tally: Tally

@@ -167,10 +167,10 @@ class PromiseController:
         samples = seen.observed.since(self._counted_s)
         self._counted_s = seen.now_s
         counted_now = [
-            GoalCount(active, goal, tally(goal, segment, samples)) for active, goal in counted_by(segment, "requests")
+            GoalCount(active, tally(goal, segment, samples)) for active, goal in counted_by(segment, "requests")
         ]
         counted_now += [
-            GoalCount(active, goal, Tally(int(meets), 1))
+            GoalCount(active, Tally(int(meets), 1))
             for active, goal in counted_by(segment, "ticks")
             if (meets := look_meets(goal, look)) is not None
         ]

@@ -18,7 +18,9 @@ from service import documents as docs
 from service.deployment.policy import Rules
 from service.documents.plans import leads_to
 from service.promises.agenda import DAY, MINUTE, ActiveGoal, Segment
+from service.promises.attainment import counted, needed
 from service.promises.decide import Ahead, Hold
+from service.store.book import GoalKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,14 @@ def goal_document(goal: ActiveGoal) -> docs.GoalDocument:
         goal=goal.goal,
         said=goal.said,
     )
+
+
+def goal_key(model: str, promised: ActiveGoal) -> GoalKey | None:
+    """What is counted for a goal of a model; None: nothing that is measured here tells."""
+    goal = promised.goal
+    if not isinstance(goal, Objective) or (what := counted(goal)) is None:
+        return None
+    return GoalKey(model, promised.intent_id, words(goal), in_words(goal.window), what, needed(goal))
 
 
 def segment_document(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -22,7 +22,7 @@ from service.promises import admission, people
 from service.promises.active import Active
 from service.promises.agenda import ActiveGoal, cut
 from service.promises.attainment import counted
-from service.promises.course import PlannedSegment, goal_document, segment_document, words
+from service.promises.course import PlannedSegment, goal_document, goal_key, segment_document, words
 from service.promises.decide import Hold
 from service.promises.planner import Planner
 from service.store.store import Store
@@ -173,10 +173,19 @@ def report(active: Active, here: PlanningContext, store: Store, since: datetime)
         for model in here.deployment.models
         for begins_s, ends_s, text in _ran(store, model.name, since_s, until_s)
     ]
+    told = active.book.attainments(since_s)
+    known = {(goal.model, goal.intent_id, goal.words, goal.window) for goal in told}
+    silent = [
+        docs.AttainmentDocument(**asdict(key), met=0, total=0)
+        for model in here.deployment.models
+        for goal in active.promised
+        if is_about(goal.goal, model.name) and (key := goal_key(model.name, goal))
+        if (key.model, key.intent_id, key.words, key.window) not in known
+    ]
     return docs.ReportDocument(
         since=admission.local(since, here.deployment),
         until=admission.local(datetime.fromtimestamp(until_s, UTC), here.deployment),
-        attainment=tuple(active.book.attainments(since_s)),
+        attainment=(*told, *silent),
         switches=tuple(active.book.outcomes(since_s)),
         device_hours=sum(devices * hours for (devices, _), hours in spent),
         usd=sum(usd_per_hour * hours for (_, usd_per_hour), hours in spent) or None,

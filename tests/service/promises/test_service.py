@@ -16,7 +16,7 @@ from service.promises.people import People, Term
 from service.serving.serving import Serving
 from service.store.book import Book
 from tests.rows import rows
-from tests.service.asking import apply, end_of
+from tests.service.asking import apply, end_of, switched
 from tests.service.scripted import DEPLOYMENT, QUICK, ScriptedService, elsewhen, served
 
 MAY = "approval: {by: person, within: {per_hour: 20}}\n"
@@ -73,6 +73,8 @@ def test_what_is_activated_is_promised_audited_and_planned_for(http: httpx.Clien
     (found,) = http.get("/v1/promises").json()["promises"]
     assert (found["intent_id"], found["state"], found["activated_by"]) == (intent_id, "active", "anybody")
     assert [one["words"] for one in found["goals"]] == ["p99 TTFT <= 2 s"]
+    (goal,) = http.get("/v1/report").json()["attainment"]
+    assert (goal["words"], goal["window"], goal["total"], goal["share"]) == ("p99 TTFT <= 2 s", "at peak", 0, None)
     (segment,) = http.get("/v1/agenda", params={"hours": 5}).json()["segments"]
     assert [one["words"] for one in segment["goals"]] == ["p99 TTFT <= 2 s"]
     assert (segment["topology"]["shape"], segment["changes"]) == ("PP2", False)
@@ -212,6 +214,26 @@ def test_a_no_holds_in_mode_act_and_over_a_restart(tmp_path: Path) -> None:
         assert shape(http) == "PP2"
         http.post("/v1/controller", json={"paused": False})
         service.ticked(lambda: shape(http) == "1x1", "the switch")
+
+
+def test_a_switch_on_which_no_verdict_will_come_says_why(tmp_path: Path) -> None:
+    with served(tmp_path, DEPLOYMENT) as (service, http):
+        switched(http, target="tp2")
+        service.ticked(lambda: len(outcomes(http)) == 1, "what nobody promised anything of")
+        promised(http, "keep P99 TTFT < 2s at peak")
+        service.ticked(lambda: decision(http)["reason"] != "nothing is promised", "a look")
+        switched(http, target="pp2")
+        service.ticked(lambda: len(outcomes(http)) == 2, "the second")
+        last = switched(http, target="tp2")["id"]
+        service.ticked(lambda: len(outcomes(http)) == 3, "the third")
+        assert [(one["verdict"], one["why"]) for one in outcomes(http)] == [
+            ("unknown", "nothing was promised"),
+            ("unknown", f"{last} came before there was one"),
+            (None, ""),
+        ]
+    with served(tmp_path, DEPLOYMENT) as (service, http):
+        service.ticked(lambda: outcomes(http)[2]["why"], "the words on the third")
+        assert outcomes(http)[2]["why"] == "the service started anew before there was one"
 
 
 def test_a_moment_without_the_database_forgets_no_switch_and_no_verdict(tmp_path: Path, monkeypatch) -> None:
