@@ -215,12 +215,12 @@ class ControlLoop:
 
     def _note(self, found: LoopOutput) -> None:
         """Count what was met, and keep a verdict."""
-        for goal_count in found.counted:
-            goal = goal_key(self._parts.model, goal_count.promised)
+        for promised, tally in found.counted.items():
+            goal = goal_key(self._parts.model, promised)
             assert goal, "it was counted"
             with self._counting:
-                self._counts[goal, "met"] += goal_count.tally.met
-                self._counts[goal, "total"] += goal_count.tally.total
+                self._counts[goal, "met"] += tally.met
+                self._counts[goal, "total"] += tally.total
         if found.judgement and self._outcome:
             self._close(self._outcome, found.judgement)
             self._outcome = None

@@ -178,11 +178,3 @@ def _relaxed(goal: Objective, exception: TenantException) -> float:
     if exception.limit is not None:
         return exception.limit
     return (goal.value or 0.0) * exception.factor if exception.factor is not None else math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class GoalCount:
-    """What a look adds to how far a goal was kept."""
-
-    promised: ActiveGoal
-    tally: Tally

@@ -18,7 +18,6 @@ from service.deployment.policy import Rules
 from service.promises import limits
 from service.promises.agenda import ActiveGoal, Segment, cut
 from service.promises.attainment import (
-    GoalCount,
     RequestSample,
     ServiceSample,
     Tally,
@@ -54,7 +53,8 @@ class LoopOutput:
     """To the decision's target; None for a way back, which whoever makes it plans."""
     load: Workload | None = None
     """That was measured, where the plan is for it; None: the declared one."""
-    counted: tuple[GoalCount, ...] = ()
+    counted: Mapping[ActiveGoal, Tally] = field(default_factory=dict)
+    """What the look adds to how far each goal was kept."""
     judgement: Judgement | None = None
     """On the last switch, at the look at which its probation ended."""
 
@@ -162,19 +162,17 @@ class PromiseController:
 
     # -- what is kept, and what is missed -------------------------------------------------------------
 
-    def _count(self, segment: Segment, look: ServiceSample, seen: LoopInput) -> tuple[GoalCount, ...]:
+    def _count(self, segment: Segment, look: ServiceSample, seen: LoopInput) -> dict[ActiveGoal, Tally]:
         """What is new since the last look."""
         samples = seen.observed.since(self._counted_s)
         self._counted_s = seen.now_s
-        counted_now = [
-            GoalCount(active, tally(goal, segment, samples)) for active, goal in counted_by(segment, "requests")
-        ]
-        counted_now += [
-            GoalCount(active, Tally(int(meets), 1))
+        counted_now = {active: tally(goal, segment, samples) for active, goal in counted_by(segment, "requests")}
+        counted_now |= {
+            active: Tally(int(meets), 1)
             for active, goal in counted_by(segment, "ticks")
             if (meets := look_meets(goal, look)) is not None
-        ]
-        return tuple(goal_count for goal_count in counted_now if goal_count.tally.total)
+        }
+        return {active: found for active, found in counted_now.items() if found.total}
 
     def _look(self, segment: Segment, seen: LoopInput) -> ServiceSample:
         """What can be seen of the service at once."""
