@@ -242,7 +242,10 @@ def goal_key(model: str, promised: ActiveGoal) -> GoalKey | None:
 def segment_document(
     model: str, outlook: PlannedSegment, zone: ZoneInfo, margin: float, earliest: datetime
 ) -> docs.SegmentDocument:
-    """A segment of a model's agenda; where it may, the switch begins ``margin`` times what it takes before it."""
+    """A segment of a model's agenda.
+
+    Where it may, the switch begins ``margin`` times what it takes before it.
+    """
     segment = outlook.segment
     plan = outlook.plan
     begins = max(segment.begins, earliest) if plan and outlook.changes else None

@@ -173,8 +173,8 @@ def report(active: Active, here: PlanningContext, store: Store, since: datetime)
         for model in here.deployment.models
         for begins_s, ends_s, text in _ran(store, model.name, since_s, until_s)
     ]
-    told = active.book.attainments(since_s)
-    known = {(goal.model, goal.intent_id, goal.words, goal.window) for goal in told}
+    counted_goals = active.book.attainments(since_s)
+    known = {(goal.model, goal.intent_id, goal.words, goal.window) for goal in counted_goals}
     silent = [
         docs.AttainmentDocument(**asdict(key), met=0, total=0)
         for model in here.deployment.models
@@ -185,7 +185,7 @@ def report(active: Active, here: PlanningContext, store: Store, since: datetime)
     return docs.ReportDocument(
         since=admission.local(since, here.deployment),
         until=admission.local(datetime.fromtimestamp(until_s, UTC), here.deployment),
-        attainment=(*told, *silent),
+        attainment=(*counted_goals, *silent),
         switches=tuple(active.book.outcomes(since_s)),
         device_hours=sum(devices * hours for (devices, _), hours in spent),
         usd=sum(usd_per_hour * hours for (_, usd_per_hour), hours in spent) or None,
