@@ -310,6 +310,7 @@ def create_app(parts: Composition) -> FastAPI:
             serving.model.spec.max_position_embeddings,
             serving.model.spec.vocab_size,
             parts.deployment.limits.max_output_tokens,
+            parts.tracer,
         )
         for name, serving in parts.servings.items()
     }

@@ -24,14 +24,14 @@ MAX_STATEMENTS = {
     "validator": 862,
     "selector": 3_578,
     "runtime": 11_438,
-    "service": 10_110,
+    "service": 10_175,
     "intentctl": 4_428,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
 MAX_CLASSES = 903
-MAX_FILES = 384
+MAX_FILES = 385
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
 MAX_ROOMS = 20

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from intent.models import LlmSettings
 from runtime.engine import Engine
@@ -35,12 +36,16 @@ from service.serving.hosts import open_hosts
 from service.serving.metrics import Metrics, ServiceMetrics
 from service.serving.restart import begin, close_unfinished, start_without_the_broken
 from service.serving.serving import Serving, ServingStorage
+from service.serving.traces import tracing
 from service.serving.worker_process import WorkerProcess
 from service.store.database import connect, prepare
 from service.store.lease import Lease
 from service.store.lock import lock_of
 from service.store.retention import keep_pruned, prune
 from service.store.store import Store
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 AT_ONCE = 64
 """Texts that are read beside each other: most of the time they wait for the LLM."""
@@ -69,6 +74,7 @@ class Composition:
     reading: WorkerProcess
     """Where words are read, by the LLM if there is one."""
     metrics: ServiceMetrics
+    tracer: "Tracer | None"
 
 
 @asynccontextmanager
@@ -136,6 +142,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
             planning=planning,
             reading=reading,
             metrics=metrics,
+            tracer=stack.enter_context(tracing(settings.otlp_endpoint)),
         )
 
 

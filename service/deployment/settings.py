@@ -7,9 +7,9 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import SecretStr, ValidationError
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from intent.models import LlmSettings
@@ -24,7 +24,7 @@ NEWS = logging.getLogger("intentctl")
 class Settings(BaseSettings):
     """Where the service listens and keeps its data."""
 
-    model_config = SettingsConfigDict(env_prefix="INTENTCTL_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="INTENTCTL_", extra="ignore", populate_by_name=True)
 
     host: str = "127.0.0.1"
     port: int = 8642
@@ -41,6 +41,12 @@ class Settings(BaseSettings):
     log_format: LogFormat = "text"
     wait: bool = False
     """Stand by where another service owns the data folder or the database, and start when it is gone."""
+
+    otlp_endpoint: Annotated[
+        str | None,
+        Field(validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")),
+    ] = None
+    """Of a collector of traces; the OpenTelemetry SDK reads it, and the other variables of its own."""
 
     @property
     def inference_url(self) -> str:

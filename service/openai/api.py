@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, S
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +33,10 @@ from service.openai.chunks import DONE, Choice, CompletionWriter, Json, Labels, 
 from service.openai.declaration import ParameterError, naming
 from service.openai.echo import EnginePrompt, counted, scored
 from service.openai.requests import ChatRequest, CompletionRequest, Generation
+from service.serving.traces import begun, told
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 Generations = Sequence[AsyncGenerator[Delta, None]]
 T = TypeVar("T")
@@ -67,6 +71,8 @@ class Endpoint:
     vocab_size: int
     max_output_tokens: int | None = None
     """Of one answer, where the deployment says so."""
+    tracer: "Tracer | None" = None
+    """Where a collector of traces is named."""
 
     @cached_property
     def labels(self) -> Labels:
@@ -181,7 +187,9 @@ def _generations(body: Generation, here: Endpoint, prompts: Sequence[EnginePromp
         for param in body.generations(max_tokens, prompt, ends):
             own = replace(param, tenant=caller.tenant or "", arrived_s=arrived_s, is_urgent=is_urgent)
             deltas = here.router.generate(prompt.tokens, own)
-            generations.append(counted(deltas, prompt.num_scored) if prompt.num_scored else deltas)
+            deltas = counted(deltas, prompt.num_scored) if prompt.num_scored else deltas
+            traced = told(deltas, begun(here.tracer, body.model, request.headers)) if here.tracer else deltas
+            generations.append(traced)
     return generations
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from opentelemetry.trace import Tracer
 
 from runtime.router import Router
 from service.openai.api import Endpoint, openai_app
@@ -19,23 +20,26 @@ from tests.service.scripted import HERMES, character_tokenizer
 pytestmark = pytest.mark.slow
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern", "days": [1, 2]}}\n</tool_call>'
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SAYS = f"Let me see, of course.\n{CALL}\n{CALL}"
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
 TEXT = {"model": "m", "prompt": "hi", "max_tokens": 200, "stream": True}
 
 
-async def chunks_of(path: str, body: dict, cut_after: int | None, *, is_lost: bool = False) -> list[dict]:
+async def chunks_of(
+    path: str, body: dict, cut_after: int | None, *, is_lost: bool = False, tracer: Tracer | None = None
+) -> list[dict]:
     """Chunks of a stream; the engine switches after so many tokens of all choices, or is lost until clients heard of it."""
     tokenizer = character_tokenizer(HERMES)
     script = Script(says=(*tokenizer.encode(SAYS), 0))
     engine = ScriptedEngine(topology(1, 1), script, max_tokens=1000)
     async with Router(engine, tokenizer) as router:
-        app = behind_open_door(openai_app({"m": Endpoint(router, context_tokens=900, vocab_size=98)}))
+        app = behind_open_door(openai_app({"m": Endpoint(router, 900, 98, tracer=tracer)}))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             engine.hold()
-            asking = asyncio.create_task(client.post(path, json=body))
+            asking = asyncio.create_task(client.post(path, json=body, headers={"traceparent": TRACEPARENT}))
             await loop_until(lambda: len(engine.requests) == choices_of(body))
             while engine.requests and router.counts.accepted < (cut_after or 0):
                 engine.turn()
