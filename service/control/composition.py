@@ -74,7 +74,7 @@ class Composition:
     reading: WorkerProcess
     """Where words are read, by the LLM if there is one."""
     metrics: ServiceMetrics
-    tracer: "Tracer | None"
+    tracer: "Tracer | None" = None
 
 
 @asynccontextmanager
