@@ -98,10 +98,14 @@ async def _say(upstream: Upstream, _: str, form: FormData) -> str:
         if path is None:
             raise ServiceError(Code.NOT_FOUND, f"there is no command {text.split()[0]}; /help shows all")
         return path
-    about = form.one("plan")
-    if about and answers.is_question(text):
-        return await _ask(upstream, about, form)
+    if _is_question(form):
+        return await _ask(upstream, form.one("plan"), form)
     return _next(await upstream.ask(lambda client: client(api.intents.create_intent, docs.TranslateRequest(text=text))))
+
+
+def _is_question(form: FormData) -> bool:
+    """Whether words ask about the plan that is shown beside them."""
+    return bool(form.one("plan")) and answers.is_question(form.one("text"))
 
 
 async def _ask(upstream: Upstream, plan_id: str, form: FormData) -> str:
@@ -119,6 +123,9 @@ def _next(kept: VersionDocument) -> str:
 
 
 async def _amend(upstream: Upstream, intent_id: str, form: FormData) -> str:
+    """A follow-up, or a question about the plan."""
+    if _is_question(form):
+        return await _ask(upstream, form.one("plan"), form)
     version = form.one("version")
     follow_up = VersionedFollowUp(text=form.one("text"), version=int(version) if version.isdecimal() else None)
     return _next(await upstream.ask(lambda client: client(api.intents.amend_intent, intent_id, follow_up)))

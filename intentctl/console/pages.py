@@ -53,7 +53,7 @@ async def show_intent(here: Visit, intent_id: str, status: int = 200) -> Respons
     upstream = here.session.upstream
     thread = await facts.thread(upstream, intent_id)
     plans = await asyncio.gather(*(facts.plan_view(upstream, plan.id) for plan in thread.plans))
-    return await here.page("intent.html", status, thread=thread, plans=plans)
+    return await here.page("intent.html", status, thread=thread, plans=plans, suggestions=answers.SUGGESTIONS)
 
 
 async def plan(request: Request) -> Response:

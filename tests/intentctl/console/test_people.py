@@ -124,6 +124,17 @@ def test_words_approve_nothing_and_a_plan_is_applied_as_it_was_read(shared_place
     assert place.admin(api.state.topology).generation == made.generation
 
 
+def test_a_plan_is_asked_about_where_it_is_shown(shared_place, plan):
+    """Under the card, and in both fields that take words; what is wished there changes the intent."""
+    person, page = shared_place.http(Role.OPERATOR), f"/intents/{plan.intent_id}"
+    shown = person.get(page).text
+    assert f'<form method="get" action="/plans/{plan.id}#answer"' in shown
+    assert shown.count(f'name="plan" value="{plan.id}"') == 2
+    for path in ("/say", f"{page}/amend"):
+        answer = person.post(path, {"text": "what if load doubles?", "plan": plan.id, "version": "1"})
+        assert answer.headers["location"] == f"/plans/{plan.id}?ask=what+if+load+doubles%3F#answer"
+
+
 @rows("to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\x00"])
 def test_signing_in_leads_nowhere_else(shared_place, to):
     answer = httpx.post(f"{shared_place.url}/login", data={"key": shared_place.key(Role.VIEWER), "to": to})
