@@ -49,4 +49,5 @@ def _operation(operation: "OperationDocument") -> "Row":
     who = f"  {operation.applied_by}:" if operation.applied_by else " "
     way = f" {operation.source or '?'} to {operation.target};" if operation.target else f" {operation.plan_id};"
     ended = operation.error.detail if operation.error else operation.phase.value
-    return operation.id, f"{render.moment(operation.phases[0].at)}{who}{way} {ended}"
+    words = f': "{operation.words}"' if operation.words else ""
+    return operation.id, f"{render.moment(operation.phases[0].at)}{who}{way} {ended}{words}"

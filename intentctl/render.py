@@ -456,6 +456,8 @@ def operation_rows(operation: docs.OperationDocument) -> list[Row]:
     """How far a switch is, or what it did."""
     model = f" for {operation.model}" if operation.model else ""
     rows = [("operation", f"{operation.id} of {operation.plan_id}{model}"), ("phase", operation.phase.value)]
+    if operation.words:
+        rows.append(("for", f'"{operation.words}"'))
     if operation.applied_by:
         rows.append(("applied by", f"{operation.applied_by}, approved by {operation.approved_by}"))
     known = operation.result or operation

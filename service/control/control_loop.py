@@ -342,7 +342,7 @@ class ControlLoop:
             operation=operation.id,
             model=self._parts.model,
             cause=past.cause,
-            reason=reason or f"applied by {operation.applied_by}",
+            reason=reason or operation.cause,
             source=past.source,
             target=past.target,
             at_s=operation.phases[0].at,

@@ -12,6 +12,8 @@ from service.documents.forms import Document, Request
 from service.documents.problems import Code, Problem
 
 Codes = Annotated[list[str], Field(max_length=16)]
+SHOWN = 200
+"""Characters of what was said that an operation repeats."""
 Note = Annotated[str, Field(max_length=500)]
 
 
@@ -132,6 +134,7 @@ class OperationDocument(Document):
     target: str | None = Field(default=None, description="the topology it leads to, as text")
     batching: Batching | None = Field(default=None, description="how far the target fills its steps; null: not said")
     is_filled: bool = Field(default=False, description="that is as far as the engine is set to")
+    words: str | None = Field(default=None, description="what was said that the plan is for; null: not kept")
     applied_by: str | None = Field(default=None, description="whose key applied the plan")
     approved_by: str | None = Field(default=None, description="who said yes to the plan; `policy`: the deployment")
     progress: ProgressDocument = ProgressDocument()
@@ -155,11 +158,15 @@ class OperationDocument(Document):
         plan: Plan,
         at_s: float,
         *,
+        words: str = "",
         applied_by: str | None = None,
         approved_by: str | None = None,
         most: Batching | None = None,
     ) -> "OperationDocument":
-        """An operation before its first step; ``most`` is how far the engine may fill steps."""
+        """An operation before its first step.
+
+        ``words`` are what the plan is for, ``most`` is how far the engine may fill steps.
+        """
         batching = plan.batching or plan.now_batching
         return cls(
             id=operation_id,
@@ -169,6 +176,7 @@ class OperationDocument(Document):
             target=plan.target.text,
             batching=batching,
             is_filled=batching is not None and batching == most,
+            words="; ".join(words.splitlines())[:SHOWN] or None,
             applied_by=applied_by,
             approved_by=approved_by,
             phases=(PhaseDocument(phase=Phase.PLANNED, at=at_s),),
@@ -185,6 +193,12 @@ class OperationDocument(Document):
     def phase(self) -> Phase:
         """The last phase that it entered."""
         return self.phases[-1].phase
+
+    @property
+    def cause(self) -> str:
+        """Who applied it, and what for."""
+        who = self.applied_by or "?"
+        return f'{who}: "{self.words}"' if self.words else f"applied by {who}"
 
     @property
     def outcome(self) -> str:

@@ -233,10 +233,12 @@ class Serving:
             acts.access.audit.hold()
             given = consent()
             self._refuse(plan, given)
+            said = self._store.intent(plan.intent_id, plan.intent_version)
             operation = docs.OperationDocument.planned(
                 operation_id,
                 plan,
                 wall_s(),
+                words=said.intent.text if said else "",
                 applied_by=acts.caller.name,
                 approved_by=given.by,
                 most=self.engine.capabilities.batching,
@@ -287,6 +289,7 @@ class Serving:
             operation_id,
             plan,
             wall_s(),
+            words=intent.text,
             applied_by=name,
             approved_by=name,
             most=self.engine.capabilities.batching,

@@ -62,7 +62,7 @@ def test_undo_goes_back_to_where_the_last_operation_came_from_and_history_tells(
     code, out, _ = run("history", "--limit", "1", *at)
     assert newest["id"] == undone
     assert undone in out
-    assert oldest["id"] not in out
+    assert (out.count("op-"), f'done: "undo {oldest["id"]}: run it as' in " ".join(out.split())) == (2, True)
     code, out, _ = run("undo", "--yes", "-o", "json", *at)  # the last one, not the first
     again = json.loads(out)
     assert (code, again["result"]["target"]) == (0, plan["target"]["text"])
@@ -73,11 +73,13 @@ def test_undo_goes_back_to_where_the_last_operation_came_from_and_history_tells(
         ("plans", "counting: PP2 to PP2; applied by op-"),
         (
             "operations",
-            "anybody: CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32 to CPU[2]:0-6@fp32 > CPU[3]:6-8@fp32; done",
+            "anybody: CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32 to CPU[2]:0-6@fp32 > CPU[3]:6-8@fp32; done: "
+            f'"undo {undone}: run it as CPU[2]:0-6',
         ),
     ):
         code, out, _ = run("get", kind, *at)
         assert (code, said in " ".join(out.split())) == (0, True), out
+    assert f'"undo {undone}: run it' in " ".join(run("get", again["id"], *at)[1].split())
     assert plan["id"] in {one["id"] for one in json.loads(run("get", "plans", *at, "-o", "json")[1])["plans"]}
     assert run("parse", "run it with tp=2", *at)[0] == 0
     assert run("plan", "run it with tp=2", *at)[0] == 0

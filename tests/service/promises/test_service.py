@@ -278,6 +278,8 @@ def test_the_controller_acts_within_policy_and_leaves_an_override_alone(tmp_path
         assert http.post(f"/v1/plans/{plan['id']}:apply", json=seen).status_code == 202
         (override,) = service.ticked(lambda: http.get("/v1/controller").json()["overrides"], "the override")
         assert (override["by"], override["until"]) == ("anybody", None)
+        words = f'anybody: "run it as {plan["target"]["text"]}"'
+        assert [one["reason"] for one in outcomes(http)] == ["this window asks for it", words]
         assert "will not change it" in service.ticked(
             lambda: decision(http)["kind"] == "hold" and decision(http)["reason"], "why"
         )
