@@ -10,6 +10,8 @@ from intentctl.options import Output, Where
 from intentctl.status import failure
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from intentctl.render import Row
     from service.documents.access import AuditEntry, KeyDocument, VerdictDocument
 
@@ -23,6 +25,8 @@ audit = typer.Typer(
 )
 
 
+MOMENTS_S = 1e9
+"""Seconds from which on a number is a moment, and no span."""
 RoleName = StrEnum("RoleName", "viewer operator approver admin tenant gateway metrics")
 """What a key may be for; as ``service.documents.access`` has it, which nothing waits for here."""
 
@@ -174,10 +178,20 @@ def _entry(entry: "AuditEntry") -> "Row":
     from intentctl import render
 
     where = f" from {entry.origin}" if entry.origin else ""
-    changed = "".join(f"; {name} {value}" for name, value in entry.after.items() if value is not None)
+    changed = "".join(map(_fact, entry.after.items()))
     return str(
         entry.seq
     ), f"{render.moment(entry.at_s)} {entry.who} ({entry.role}){where}: {entry.act} {entry.subject}{changed}"
+
+
+def _fact(named: "tuple[str, JsonValue]") -> str:
+    """Something that an entry says, where it says anything; a number of this size is a moment."""
+    from intentctl import render
+
+    name, value = named
+    if isinstance(value, float) and value > MOMENTS_S:
+        return f"; {name.removesuffix('_s')} {render.moment(value)}"
+    return "" if value in (None, "", [], {}) else f"; {name} {value}"
 
 
 def _verdict(verdict: "VerdictDocument") -> "list[Row]":

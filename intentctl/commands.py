@@ -27,6 +27,7 @@ from selector.models import Plan
 from service import api
 from service import documents as docs
 from service.api.operation import Api
+from service.documents.access import Right, lacking
 from service.documents.errors import ServiceError
 
 _KEPT = re.compile(r"intent-[0-9a-f]{12}")
@@ -241,6 +242,7 @@ def apply(service: Api, plan_id: str, form: OutputFormat, consent: ConsentOption
         CommandError: nobody agreed, or it took too long.
         ServiceError: the service refused, or the switch was given up.
     """
+    refuse_without(service, Right.APPLY)
     (operation,) = switch(service, [service(api.plans.plan, plan_id)], consent, timeout_s)
     render.emit(operation, form, render.operation_rows(operation))
     check_operations([operation])
@@ -284,6 +286,17 @@ def refuse_unserved(plan: Plan) -> NoReturn:
     raise ServiceError(docs.Code.UNREACHABLE, f"{plan.id} was not applied: {how}")
 
 
+def refuse_without(service: Api, right: Right) -> None:
+    """Refuse what the key that is used may not do, before anything is shown or asked.
+
+    Raises:
+        ServiceError: naming the roles that may.
+    """
+    me = service(api.keys.me)
+    if why := lacking(right, me.name, me.role):
+        raise ServiceError(docs.Code.FORBIDDEN, why)
+
+
 def approve(
     service: Api, plan_id: str, form: OutputFormat, consent: ConsentOptions, *, minutes: float, note: str
 ) -> None:
@@ -293,6 +306,11 @@ def approve(
         CommandError: nobody agreed.
         ServiceError: the service refused.
     """
+    refuse_without(service, Right.APPROVE)
+    if said := service(api.plans.standing, plan_id).approval:
+        raise ServiceError(
+            docs.Code.ALREADY_DECIDED, f"{plan_id} was {said.verdict} by {said.by}; nothing was changed"
+        )
     plan = service(api.plans.plan, plan_id)
     if form is OutputFormat.TABLE:
         render.talk_rows(render.plan_rows(plan))

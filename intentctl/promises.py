@@ -260,7 +260,7 @@ def _report_rows(report: "docs.ReportDocument") -> "list[Row]":
     rows += [("goal", _attainment(attainment)) for attainment in report.attainment]
     rows += [(render.moment(switch.at_s), outcome_words(switch)) for switch in report.switches]
     money = f", {report.usd:.2f} USD" if report.usd is not None else ""
-    return [*rows, ("devices", f"{report.device_hours:.2f} hours{money}")]
+    return [*rows, ("devices", f"{report.device_hours:.2f} device-hours{money}")]
 
 
 def _attainment(attainment: "docs.AttainmentDocument") -> str:
@@ -290,5 +290,5 @@ def _tenant(load: "docs.TenantLoadDocument") -> str:
         f"{name} {in_ms((found.p50, found.p95, found.p99))} ms"
         for name, found in (("TTFT", load.ttft_s), ("TPOT", load.tpot_s))
     ]
-    demand = f"{load.rate_rps:.2g} requests/s of {load.input_tokens:.0f} + {load.output_tokens:.0f} tokens"
+    demand = f"{load.rate_rps:.4g} requests/s of {load.input_tokens:.0f} + {load.output_tokens:.0f} tokens"
     return f"{demand}, {load.waiting} waiting, {load.failed} failed; P50 / P95 / P99 {', '.join(latencies)}"

@@ -74,6 +74,14 @@ def roles_with(right: Right) -> tuple[Role, ...]:
     return tuple(role for role, rights in RIGHTS.items() if right in rights)
 
 
+def lacking(right: Right, name: str, role: Role) -> str:
+    """Why somebody may not do something, and who may; empty: they may."""
+    if right in RIGHTS[role]:
+        return ""
+    roles = ", ".join(roles_with(right))
+    return f"the key of {name!r} has the role {role} and may not {right}; a key of these roles may: {roles}"
+
+
 CALLER = "caller"
 """Under this name a request has its caller in its state."""
 

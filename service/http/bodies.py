@@ -19,7 +19,7 @@ from fastapi import HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from service.documents.access import CALLER, RIGHTS, Caller, Right, roles_with
+from service.documents.access import CALLER, Caller, Right, lacking
 from service.http.logs import REQUEST_ID
 
 MAX_DEPTH = 64
@@ -165,12 +165,8 @@ def refuse_without(right: Right, caller: Caller) -> None:
     Raises:
         HTTPException: naming the roles that may.
     """
-    if right not in RIGHTS[caller.role]:
-        roles = ", ".join(roles_with(right))
-        raise HTTPException(
-            403,
-            f"the key of {caller.name!r} is a {caller.role}'s and may not {right}; a key of these roles may: {roles}",
-        )
+    if why := lacking(right, caller.name, caller.role):
+        raise HTTPException(403, why)
 
 
 Branch = dict[str, object] | list[object]

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,9 +111,10 @@ def test_a_tenant_that_is_not_there_is_refused(ask, admin):
 
 def test_the_audit_is_listed_and_verified_against_a_head(ask, admin):
     head = ask(admin, "audit", "head")[1].strip()
-    ask(admin, "keys", "create", "later", "--role", "viewer")
+    ask(admin, "keys", "create", "later", "--role", "viewer", "--days", "1")
     code, out, err = ask(admin, "audit", "list", "--limit", "1")
     assert (code, "key.create" in out, "audit list --before" in err) == (0, True, True)
+    assert re.search(r"role viewer; expires \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ$", " ".join(out.split()))
     assert ask(admin, "audit", "verify", "--head", head)[0] == 0
     seq = head.partition(":")[0]
     code, out, err = ask(admin, "audit", "verify", "--head", f"{seq}:{'0' * 64}")
@@ -129,11 +131,18 @@ def test_a_plan_is_approved_by_one_and_applied_by_another(ask, key):
     made = plan(ask, operator, "run it with tp=2")
     code, _, err = ask(operator, "apply", made["id"], "--yes")
     assert (code, f"intentctl approve {made['id']}" in err) == (6, True)
-    assert ask(operator, "approve", made["id"], "--yes")[0] == 9
+    for refused in (("approve", made["id"]), ("approve", made["id"], "--yes")):
+        code, out, err = ask(operator, *refused)
+        why = "is a operator's and may not approve; a key of these roles may: approver, admin"
+        assert (code, out, why in err, "certificate" in err) == (9, "", True, False)
+    code, _, err = ask(key("viewer"), "apply", made["id"])
+    assert (code, "may not apply; a key of these roles may: operator" in err) == (9, True)
     code, _, err = ask(approver, "approve", made["id"])
     assert (code, "was not approved: nobody can be asked" in err) == (6, True)
     code, out, _ = ask(approver, "approve", made["id"], "--yes", "--minutes", "5", "--note", "go")
     assert (code, "approved by the approver until" in " ".join(out.split())) == (0, True)
+    code, _, err = ask(approver, "approve", made["id"])
+    assert (code, f"{made['id']} was approved by the approver" in err, "certificate" in err) == (1, True, False)
     assert ask(operator, "apply", made["id"], "--yes")[0] == 0
 
 
