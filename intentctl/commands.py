@@ -307,9 +307,9 @@ def approve(
         ServiceError: the service refused.
     """
     refuse_without(service, Right.APPROVE)
-    if said := service(api.plans.standing, plan_id).approval:
+    if decided := service(api.plans.standing, plan_id).approval:
         raise ServiceError(
-            docs.Code.ALREADY_DECIDED, f"{plan_id} was {said.verdict} by {said.by}; nothing was changed"
+            docs.Code.ALREADY_DECIDED, f"{plan_id} was {decided.verdict} by {decided.by}; nothing was changed"
         )
     plan = service(api.plans.plan, plan_id)
     if form is OutputFormat.TABLE:

@@ -250,7 +250,8 @@ def outcome_words(outcome: "docs.OutcomeDocument") -> str:
     stop = "" if outcome.stop_ms is None else f", stood still {outcome.stop_ms:.1f} ms"
     verdict = "no verdict yet" if outcome.verdict is None else outcome.verdict.replace("_", " ")
     why = f" ({outcome.why})" if outcome.why else ""
-    return f"{outcome.cause}: {outcome.source} to {outcome.target}: {outcome.ended}{stop}; {verdict}{why}; because {outcome.reason}"
+    way = f"{outcome.source} to {outcome.target}"
+    return f"{outcome.cause}: {way}: {outcome.ended}{stop}; {verdict}{why}; because {outcome.reason}"
 
 
 def _report_rows(report: "docs.ReportDocument") -> "list[Row]":

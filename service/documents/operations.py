@@ -195,6 +195,11 @@ class OperationDocument(Document):
         return self.phases[-1].phase
 
     @property
+    def is_before_its_cut(self) -> bool:
+        """Whether it may be cancelled."""
+        return self.phase in {Phase.PLANNED, Phase.WARMING, Phase.SYNCING}
+
+    @property
     def cause(self) -> str:
         """Who applied it, and what for."""
         who = self.applied_by or "?"

@@ -233,12 +233,12 @@ class Serving:
             acts.access.audit.hold()
             given = consent()
             self._refuse(plan, given)
-            said = self._store.intent(plan.intent_id, plan.intent_version)
+            version = self._store.intent(plan.intent_id, plan.intent_version)
             operation = docs.OperationDocument.planned(
                 operation_id,
                 plan,
                 wall_s(),
-                words=said.intent.text if said else "",
+                words=version.intent.text if version else "",
                 applied_by=acts.caller.name,
                 approved_by=given.by,
                 most=self.engine.capabilities.batching,

@@ -133,7 +133,7 @@ def test_a_plan_is_approved_by_one_and_applied_by_another(ask, key):
     assert (code, f"intentctl approve {made['id']}" in err) == (6, True)
     for refused in (("approve", made["id"]), ("approve", made["id"], "--yes")):
         code, out, err = ask(operator, *refused)
-        why = "is a operator's and may not approve; a key of these roles may: approver, admin"
+        why = "has the role operator and may not approve; a key of these roles may: approver, admin"
         assert (code, out, why in err, "certificate" in err) == (9, "", True, False)
     code, _, err = ask(key("viewer"), "apply", made["id"])
     assert (code, "may not apply; a key of these roles may: operator" in err) == (9, True)

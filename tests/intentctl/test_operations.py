@@ -73,8 +73,7 @@ def test_undo_goes_back_to_where_the_last_operation_came_from_and_history_tells(
         ("plans", "counting: PP2 to PP2; applied by op-"),
         (
             "operations",
-            "anybody: CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32 to CPU[2]:0-6@fp32 > CPU[3]:6-8@fp32; done: "
-            f'"undo {undone}: run it as CPU[2]:0-6',
+            f'CPU[1]:4-8@fp32 to CPU[2]:0-6@fp32 > CPU[3]:6-8@fp32; done: "undo {undone}: run it as CPU[2]:0-6',
         ),
     ):
         code, out, _ = run("get", kind, *at)
