@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 from sqlalchemy import delete, func, select, update
@@ -26,6 +26,8 @@ AT_A_TIME = 1000
 EXPORT = "audit.export"
 """The act that says up to where entries are in a file; the database lets those go, and no other."""
 MONTH_S = 30 * DAY_S
+MOST = 5_000
+"""Entries of a file: they go in one transaction, which the database ends after some seconds."""
 ONLY = 1
 """The id of the row of the head."""
 
@@ -117,16 +119,16 @@ class Audit:
         return found + behind
 
     def export(self, kept_days: float, folder: Path) -> int:
-        """Move older entries into a file, a month of them at least; how many they were.
+        """Move older entries into a file once a month of them is there; how many they were.
 
-        The newest entry names it.
+        The newest entry names it. More than ``MOST`` take more calls.
 
         Raises:
             StoreError: the database cannot be used.
             OSError: the file cannot be written; all entries stay.
         """
         old_s = wall_s() - kept_days * DAY_S
-        old = [*takewhile(lambda entry: entry.at_s < old_s, self._upward(self.head().seq))]
+        old = [*islice(takewhile(lambda entry: entry.at_s < old_s, self._upward(self.head().seq)), MOST)]
         if not old or old[0].at_s > old_s - MONTH_S:
             return 0
         last = Head(old[-1].seq, old[-1].hash)

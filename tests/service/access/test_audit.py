@@ -81,8 +81,9 @@ def test_old_entries_go_into_a_file_and_the_rest_is_verified_from_there(store, t
     with pytest.raises(StoreError, match="append-only"), store.transaction() as session:
         session.execute(text("DELETE FROM audit WHERE seq <= 6"))
     monkeypatch.setattr(audits, "wall_s", lambda: now_s + 200 * DAY_S)
-    assert (audit.export(69, tmp_path), audit.verify()) == (2, ())
-    assert [one.seq for one in audit.page()] == [8]
+    monkeypatch.setattr(audits, "MOST", 1)
+    assert [(audit.export(69, tmp_path), audit.verify()) for _ in range(3)] == [(1, ()), (1, ()), (0, ())]
+    assert [one.act for one in audit.page()] == ["audit.export", "audit.export"]
 
 
 @rows(
