@@ -165,9 +165,8 @@ def _write(file: Path, entries: list[AuditEntry]) -> str:
     file.parent.mkdir(mode=0o700, exist_ok=True)
     lines = "".join(json.dumps(asdict(entry)) + "\n" for entry in entries)
     packed = gzip.compress(lines.encode(), mtime=0)
-    with file.open("wb") as made:
+    with file.open("wb", buffering=0) as made:
         made.write(packed)
-        made.flush()
         os.fsync(made.fileno())
     return hashlib.sha256(packed).hexdigest()
 
