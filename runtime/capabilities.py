@@ -1,7 +1,7 @@
 """What an engine can run, and what a deployment allows to run. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from runtime.errors import Reason, SwitchError
 from runtime.forms import DESCRIBED
@@ -21,13 +21,32 @@ class Batching:
     """Sequences that run at once."""
     max_step_tokens: int = 2048
     """Tokens of one step, decodes included; prompts are computed in chunks of what is left."""
+    each: tuple["Batching", ...] = ()
+    """Of replicas that differ, in their order: what stands beside it is then the most of all. Empty: all are alike."""
 
     def __str__(self) -> str:
+        if self.each:
+            return " | ".join(map(str, self.each))
         return f"{self.max_sequences} sequences at once, {self.max_step_tokens} tokens a step"
+
+    @classmethod
+    def of_replicas(cls, replicas: Sequence["Batching"]) -> "Batching":
+        """Of these replicas, in their order."""
+        if len(set(replicas)) == 1:
+            return replicas[0]
+        sequences = max(replica.max_sequences for replica in replicas)
+        tokens = max(replica.max_step_tokens for replica in replicas)
+        return cls(sequences, tokens, tuple(replicas))
+
+    def of(self, replica: int) -> "Batching":
+        """That of one replica."""
+        return self.each[replica] if self.each else self
 
     def within(self, most: "Batching") -> "Batching":
         """As far as this and ``most`` allow."""
-        return Batching(*map(min, astuple(self), astuple(most)))
+        sequences = min(self.max_sequences, most.max_sequences)
+        tokens = min(self.max_step_tokens, most.max_step_tokens)
+        return Batching(sequences, tokens, tuple(replica.within(most) for replica in self.each))
 
 
 USUAL_BATCHING = Batching()

@@ -97,16 +97,26 @@ def weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, int]:
 
 def _weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, float]:
     """As ``weight_bytes``, with fractions of a byte."""
-    first = topology.stages[0]
-    last = topology.stages[-1]
+    firsts = _firsts(topology)
+    lasts = _lasts(topology)
     sizes: dict[int, float] = {}
     for stage in topology.stages:
         widths = sum(BYTES_PER_VALUE[stage.precision_of(layer).weights] for layer in stage.layers)
         ends = _end_bytes(stage, model)
-        size = (stage is first) * ends + (stage is last) * ends / stage.tp_size
+        size = (stage in firsts) * ends + (stage in lasts) * ends / stage.tp_size
         for rank, device in enumerate(stage.devices):
             sizes[device] = model.rank_parameters(stage.tp_size, rank) * widths + size
     return sizes
+
+
+def _firsts(topology: Topology) -> list[Stage]:
+    """The stages that hold an embedding."""
+    return [replica.stages[0] for replica in topology.replicas]
+
+
+def _lasts(topology: Topology) -> list[Stage]:
+    """The stages that hold a head."""
+    return [replica.stages[-1] for replica in topology.replicas]
 
 
 def _end_bytes(stage: Stage, model: ModelSpec) -> float:
@@ -129,8 +139,8 @@ class WeightSlice:
 
 def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[WeightSlice, float]]:
     """Device to the slices of weights it holds, with the bytes of each; ``weight_bytes`` is their sum."""
-    first = topology.stages[0]
-    last = topology.stages[-1]
+    firsts = _firsts(topology)
+    lasts = _lasts(topology)
     held: dict[int, dict[WeightSlice, float]] = {}
     for stage in topology.stages:
         ends = stage.precision.activations
@@ -141,9 +151,9 @@ def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[
             for layer in stage.layers:
                 name = stage.precision_of(layer).weights
                 slices[WeightSlice("layer", layer, rank, stage.tp_size, name)] = parameters * BYTES_PER_VALUE[name]
-            if stage is first:
+            if stage in firsts:
                 slices[WeightSlice("embedding", 0, 0, 1, ends)] = width
-            if stage is last:
+            if stage in lasts:
                 slices[WeightSlice("head", model.num_layers - 1, rank, stage.tp_size, ends)] = width / stage.tp_size
     return held
 
@@ -183,9 +193,16 @@ def blocks(
 ) -> int:
     """KV blocks the engine can have: the minimum over devices of what is left beside the weights.
 
+    Of replicas all together.
+
     0 if nothing is. An engine that keeps ``kv_bytes`` on each device, or ``kv_tokens`` in all, has no more
     (``Capabilities``).
     """
+    if len(topology.replicas) > 1:
+        return sum(
+            blocks(replica, model, cluster, block_size, kv_bytes=kv_bytes, kv_tokens=kv_tokens)
+            for replica in topology.replicas
+        )
     weights = weight_bytes(topology, model)
     per_block = block_bytes(topology, model, block_size)
     counts = []
@@ -228,8 +245,8 @@ def _shared_bytes(now: Topology, target: Topology, model: ModelSpec) -> dict[int
     """
     shared: dict[int, float] = {}
     for old, new in itertools.product(now.stages, target.stages):
-        is_first = old is now.stages[0] and new is target.stages[0]
-        is_last = old is now.stages[-1] and new is target.stages[-1]
+        is_first = old in _firsts(now) and new in _firsts(target)
+        is_last = old in _lasts(now) and new in _lasts(target)
         ends = _end_bytes(new, model)
         same_ends = old.precision.activations == new.precision.activations
         for rank, device in enumerate(new.devices):

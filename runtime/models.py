@@ -4,7 +4,7 @@ A leaf module: no I/O, no torch. Every layer interval is half-open, every device
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
@@ -358,7 +358,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What runs: pipeline stages bound to devices."""
+    """What runs: pipeline stages bound to devices.
+
+    Each stage that holds layer 0 begins a replica of the model.
+    """
 
     __get_pydantic_json_schema__ = DESCRIBED
     __get_pydantic_core_schema__ = told("text", "shape", "devices")
@@ -366,9 +369,23 @@ class Topology:
     stages: tuple[Stage, ...]
 
     @property
+    def replicas(self) -> tuple["Topology", ...]:
+        """The pipelines that serve the model beside each other, each with all its layers; one is itself."""
+        starts = [place for place, stage in enumerate(self.stages) if not stage.layers.start or not place]
+        if len(starts) == 1:
+            return (self,)
+        ends = [*starts[1:], len(self.stages)]
+        return tuple(Topology(self.stages[start:end]) for start, end in zip(starts, ends, strict=True))
+
+    @classmethod
+    def of_replicas(cls, replicas: Iterable["Topology"]) -> "Topology":
+        """These beside each other."""
+        return cls(tuple(itertools.chain.from_iterable(replica.stages for replica in replicas)))
+
+    @property
     def pp_size(self) -> int:
-        """Number of pipeline stages."""
-        return len(self.stages)
+        """Number of pipeline stages; of several replicas, of the one with the most."""
+        return max(len(replica.stages) for replica in self.replicas)
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -377,7 +394,12 @@ class Topology:
 
     @property
     def shape(self) -> str:
-        """How people call it: ``1x1``, ``TP2``, ``PP2``, ``TP2xPP2``; unequal TP degrees as ``TP2+1``."""
+        """How people call it: ``1x1``, ``TP2``, ``PP2``, ``TP2xPP2``; unequal TP degrees as ``TP2+1``.
+
+        Replicas are joined by ``|``.
+        """
+        if len(self.replicas) > 1:
+            return " | ".join(replica.shape for replica in self.replicas)
         degrees = [stage.tp_size for stage in self.stages]
         if len(set(degrees)) > 1:
             return "TP" + "+".join(map(str, degrees))
@@ -395,7 +417,7 @@ class Topology:
     @property
     def text(self) -> str:
         """Its text form, which ``notation.parse_topology`` reads."""
-        return " > ".join(map(str, self.stages))
+        return " | ".join(" > ".join(map(str, replica.stages)) for replica in self.replicas)
 
     def __str__(self) -> str:
         return self.text
@@ -409,6 +431,11 @@ class Topology:
             TopologyError: naming the stage and the reason.
         """
         used: set[int] = set()
+        for replica in self.replicas:
+            replica.check_alone(cluster, model, used)
+
+    def check_alone(self, cluster: Cluster, model: ModelSpec, used: set[int]) -> None:
+        """The same of one replica; ``used`` are the devices of those before it, and then also its own."""
         expected = 0
         for number, stage in enumerate(self.stages):
             where = f"stage {number} ({stage})"

@@ -1,7 +1,7 @@
 """The text form of a topology, read everywhere (``Topology.__str__`` prints it). Pure.
 
-Stages joined by ``>``; a stage is ``KIND`` or ``KINDxTP`` (bound in inventory order, on one node) or ``KIND[ids]``, then
-``:start-end`` (half-open), then ``@precision``, with layer overrides after commas.
+Replicas joined by ``|``, their stages by ``>``; a stage is ``KIND`` or ``KINDxTP`` (bound in inventory order, on one node) or
+``KIND[ids]``, then ``:start-end`` (half-open), then ``@precision``, with layer overrides after commas.
 """
 
 import re
@@ -19,7 +19,7 @@ _STAGE = re.compile(
 def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str | None = None) -> Topology:
     """Read the text form of a topology, for example ``tp2pp4``.
 
-    Or ``A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4``.
+    Or ``A100x4:0-52@bf16 > L40S[4,5,6,7]:52-80@fp8,60-64=int4``, or replicas: ``A100x4@bf16 | L40Sx4@fp8``.
 
     ``precision`` is what holds where the text says none; without it the text has to say one. ``tp2pp4`` needs a cluster of
     one device kind.
@@ -38,13 +38,17 @@ def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str 
         tp = int(short["tp"] or 1)
         pp = int(short["pp"] or 1)
         return uniform(cluster, cluster.kinds[0], tp, pp, num_layers, precision)
-    parts = [part.strip() for part in stripped.split(">")]
     stages: list[Stage] = []
     used: set[int] = set()
-    for part in parts:
-        stage = _parse_stage(part, cluster, used, (num_layers if len(parts) == 1 else None, precision))
-        used.update(stage.devices)
-        stages.append(stage)
+    for replica in stripped.split("|"):
+        parts = replica.split(">")
+        for place, part in enumerate(parts):
+            stage = _parse_stage(part.strip(), cluster, used, (num_layers if len(parts) == 1 else None, precision))
+            if stages and bool(place) is not bool(stage.layers.start):
+                where = "go on where the stage before ends" if place else "start at 0, for it begins a replica"
+                raise TopologyError(f"stage {part.strip()!r}: let its layers {where}")
+            used.update(stage.devices)
+            stages.append(stage)
     return Topology(tuple(stages))
 
 

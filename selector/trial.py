@@ -129,7 +129,10 @@ class Trial:
     def _with(self, each: Candidate, knob: str, value: int) -> Candidate | None:
         """The same with a knob set; every running sequence has to fit a step."""
         assert each.batching is not None, "judged ones say it"
-        steps = replace(each.batching, **{knob: value})
+        is_tokens = knob == "max_step_tokens"
+        steps = (
+            replace(each.batching, max_step_tokens=value) if is_tokens else replace(each.batching, max_sequences=value)
+        )
         fits = replace(steps, max_sequences=min(steps.max_sequences, steps.max_step_tokens))
         return self.judge(each.topology, fits)
 

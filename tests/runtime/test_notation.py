@@ -1,6 +1,7 @@
 """The text form of a topology is read as it is printed, and what cannot be read says which part and why."""
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,31 @@ def topologies(draw: st.DrawFn) -> Topology:
 @given(topologies())
 def test_what_is_printed_is_read_back(topology):
     assert parse_topology(str(topology), MIXED, 80, "bf16") == topology
+
+
+def test_replicas_are_read_and_stand_alone():
+    text = "A100x4@bf16 | L40S[4,5]:0-52@fp8 > L40S[6,7]:52-80@fp8"
+    both = parse_topology(text, MIXED, 80)
+    assert [replica.shape for replica in both.replicas] == ["TP4", "TP2xPP2"]
+    assert both.shape == "TP4 | TP2xPP2"
+    assert parse_topology(both.text, MIXED, 80) == both == Topology.of_replicas(both.replicas)
+    assert both.replicas[0].replicas == (both.replicas[0],)
+
+
+@rows(
+    ("text", "why"),
+    [
+        (
+            "A100x4:0-80@bf16 > L40S[4]:0-80@bf16",
+            "'L40S[4]:0-80@bf16': let its layers go on where the stage before ends",
+        ),
+        ("A100x4@bf16 | L40S[4]:3-80@bf16", "'L40S[4]:3-80@bf16': let its layers start at 0"),
+        ("A100x4@bf16 |", "cannot read stage ''"),
+    ],
+)
+def test_replicas_that_are_none_are_refused(text, why):
+    with pytest.raises(TopologyError, match=re.escape(why)):
+        parse_topology(text, MIXED, 80)
 
 
 def test_the_reference_example_is_read():
