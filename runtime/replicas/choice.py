@@ -1,0 +1,92 @@
+"""Which replica serves a request: the one that is predicted to end it first, within bounds. Pure.
+
+The simulator of the selector has the same rule.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BAND = 0.1
+"""Forecasts this near to the best count as alike: among them the plan's shares decide."""
+
+
+@dataclass(slots=True)
+class Speed:
+    """How fast a replica is: what its profile says, or nobody, times what is measured of it."""
+
+    step_s: float = 0.01
+    """Of a step without sequences."""
+    sequence_s: float = 0.0003
+    """That each running sequence adds to it."""
+    token_s: float = 0.0001
+    """To compute one token of a prompt."""
+    slots: int = 256
+    """Sequences that run at once, at most."""
+    decoding: float = 1.0
+    """Measured time of steps by the predicted one."""
+    prefilling: float = 1.0
+    """The same of the time to the first token."""
+
+    def step_of(self, sequences: float) -> float:
+        """Seconds of a step in which so many sequences run."""
+        return (self.step_s + sequences * self.sequence_s) * self.decoding
+
+
+@dataclass(slots=True)
+class Work:
+    """What a replica has to do."""
+
+    running: int = 0
+    """Requests that have their first token."""
+    waiting: int = 0
+    """Those that have none."""
+    prompt_tokens: int = 0
+    """Of these, to be computed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a request is predicted to meet on a replica, in seconds."""
+
+    ttft_s: float
+    tpot_s: float
+    finish_s: float
+    """To its last token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a request may meet at most, in seconds."""
+
+    ttft_s: float = float("inf")
+    tpot_s: float = float("inf")
+
+    def held(self, forecast: Forecast) -> bool:
+        """Whether a replica is predicted to keep them."""
+        return forecast.ttft_s <= self.ttft_s and forecast.tpot_s <= self.tpot_s
+
+
+UNBOUND = Bounds()
+
+
+def forecast(speed: Speed, work: Work, prompt_tokens: int, output_tokens: float) -> Forecast:
+    """Of a request with so many tokens to compute and to answer, behind what the replica has to do."""
+    together = work.running + work.waiting + 1
+    tpot_s = speed.step_of(min(together, speed.slots))
+    over = max(0, together - speed.slots)  # so many end before it may begin, one after each share of an answer
+    queue_s = over * output_tokens * tpot_s / speed.slots
+    ttft_s = queue_s + (work.prompt_tokens + prompt_tokens) * speed.token_s * speed.prefilling + tpot_s
+    return Forecast(ttft_s, tpot_s, ttft_s + output_tokens * tpot_s)
+
+
+def choose(forecasts: Sequence[Forecast], bounds: Bounds, behind: Sequence[float], avoided: Sequence[bool]) -> int:
+    """The place of the replica to take; ``behind`` says how much of its planned share each still lacks.
+
+    One that is about to change (``avoided``) or misses a bound is taken only where no other is left.
+    """
+    every = range(len(forecasts))
+    usual = [place for place in every if not avoided[place]] or every
+    within = [place for place in usual if bounds.held(forecasts[place])] or usual
+    best_s = min([forecasts[place].finish_s for place in within])
+    near = [place for place in within if forecasts[place].finish_s <= best_s * (1 + BAND)]
+    return max(near, key=lambda place: (behind[place], -forecasts[place].finish_s))
