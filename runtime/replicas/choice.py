@@ -11,7 +11,7 @@ BAND = 0.1
 
 
 @dataclass(slots=True)
-class Speed:
+class ReplicaSpeed:
     """How fast a replica is: what its profile says, or nobody, times what is measured of it."""
 
     step_s: float = 0.01
@@ -69,7 +69,7 @@ class Bounds:
 UNBOUND = Bounds()
 
 
-def forecast(speed: Speed, work: Work, prompt_tokens: int, output_tokens: float) -> Forecast:
+def forecast(speed: ReplicaSpeed, work: Work, prompt_tokens: int, output_tokens: float) -> Forecast:
     """Of a request with so many tokens to compute and to answer, behind what the replica has to do."""
     together = work.running + work.waiting + 1
     tpot_s = speed.step_of(min(together, speed.slots))

@@ -27,7 +27,7 @@ from runtime.errors import EngineLostError, Reason, RequestError, RuntimeFault, 
 from runtime.models import Topology
 from runtime.process.driver import SamePlace
 from runtime.process.supervised import begin, cancel, supervised
-from runtime.replicas.choice import Bounds, Forecast, Speed, choose
+from runtime.replicas.choice import Bounds, Forecast, ReplicaSpeed, choose
 from runtime.replicas.prefixes import Prefixes
 from runtime.replicas.replica import InFlight, Policy, Replica, Share
 from runtime.replicas.shadows import Starting, Stopping, Switching
@@ -51,7 +51,10 @@ class ReplicaSet:
     """The engines of one model, each a replica."""
 
     def __init__(
-        self, engines: Sequence[Engine], start: StartEngine, speed: Callable[[Topology], Speed] = lambda _: Speed()
+        self,
+        engines: Sequence[Engine],
+        start: StartEngine,
+        speed: Callable[[Topology], ReplicaSpeed] = lambda _: ReplicaSpeed(),
     ) -> None:
         """``engines`` serve already; ``start`` brings up another one.
 

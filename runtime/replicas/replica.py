@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from runtime.engine import Engine, EngineState, GenerationRequest, Token
-from runtime.replicas.choice import UNBOUND, Bounds, Forecast, Speed, Work, forecast
+from runtime.replicas.choice import UNBOUND, Bounds, Forecast, ReplicaSpeed, Work, forecast
 
 MEMORY = 0.1
 """Weight of the last of several measurements of how fast a replica is."""
@@ -62,7 +62,7 @@ class Replica:
     """An engine among others."""
 
     engine: Engine
-    speed: Speed
+    speed: ReplicaSpeed
     work: Work = field(default_factory=Work)
     requests: dict[str, InFlight] = field(default_factory=dict)
     is_avoided: bool = False

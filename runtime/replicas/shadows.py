@@ -8,7 +8,7 @@ from typing import Protocol
 from runtime.engine import Cut, Engine, Lag, Shadow
 from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
 from runtime.models import CutTimings, Topology
-from runtime.replicas.choice import Speed
+from runtime.replicas.choice import ReplicaSpeed
 from runtime.replicas.replica import Replica
 
 AT_ONCE = CutTimings(0.0, 0.0, 0.0, 0.0)
@@ -36,7 +36,7 @@ class Set(Protocol):
 class Switching:
     """A replica switches: its own engine does it, and new requests avoid it meanwhile."""
 
-    def __init__(self, replica: Replica, shadow: Shadow, speed: Callable[[Topology], Speed]) -> None:
+    def __init__(self, replica: Replica, shadow: Shadow, speed: Callable[[Topology], ReplicaSpeed]) -> None:
         self._replica = replica
         self._shadow = shadow
         self._speed = speed

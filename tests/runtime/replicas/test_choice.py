@@ -1,6 +1,6 @@
 """Which replica a request gets: the one that ends it first, within bounds, with the plan's shares among equals."""
 
-from runtime.replicas.choice import UNBOUND, Bounds, Forecast, Speed, Work, choose, forecast
+from runtime.replicas.choice import UNBOUND, Bounds, Forecast, ReplicaSpeed, Work, choose, forecast
 from runtime.replicas.prefixes import BLOCK, Prefixes
 from tests.rows import rows
 
@@ -30,7 +30,7 @@ def test_the_choice(forecasts, bounds, behind, avoided, place):
 
 
 def test_work_ahead_and_a_full_batch_are_waited_for():
-    speed = Speed(step_s=0.01, sequence_s=0.001, token_s=0.001, slots=4)
+    speed = ReplicaSpeed(step_s=0.01, sequence_s=0.001, token_s=0.001, slots=4)
     idle = forecast(speed, Work(), 100, 10)
     assert (idle.ttft_s, idle.tpot_s) == (100 * 0.001 + 0.011, 0.011)
     assert idle.finish_s == idle.ttft_s + 10 * idle.tpot_s
@@ -42,7 +42,7 @@ def test_work_ahead_and_a_full_batch_are_waited_for():
 
 
 def test_measurements_change_a_speed():
-    speed = Speed(token_s=0.001, prefilling=2.0, decoding=3.0)
+    speed = ReplicaSpeed(token_s=0.001, prefilling=2.0, decoding=3.0)
     assert forecast(speed, Work(), 100, 1).ttft_s == 0.2 + speed.step_of(1)
     assert speed.step_of(1) == 3 * (speed.step_s + speed.sequence_s)
 
