@@ -17,6 +17,8 @@ class Change:
     """The whole set behind it."""
     batching: Batching | None = None
     """Of the replica behind it; None: as it is."""
+    filled: Batching | None = None
+    """Of the whole set behind it; None: as it is."""
 
     @property
     def verb(self) -> str:
@@ -97,7 +99,18 @@ def transition(
     if wanted is None:
         return moves
     batching = {each: wanted.of(place) for place, each in enumerate(target.replicas)}
-    moves = tuple(replace(move, batching=batching[move.after]) if move.after else move for move in moves)
-    kept = [(each, has) for each, has in zip(now.replicas, filled, strict=True) if each in batching]
-    stay = [Change(each, each, target, batching[each]) for each, has in kept if has != batching[each]]
-    return (*moves, *stay)
+    fills = dict(zip(now.replicas, filled, strict=True))
+    stay = [
+        Change(each, each, target, batching[each])
+        for each, has in fills.items()
+        if each in batching and has != batching[each]
+    ]
+    found = list[Change]()
+    for move in (*moves, *stay):
+        if move.after:
+            fills[move.after] = batching.get(move.after)
+        behind = [fills[each] or wanted for each in move.leads_to.replicas]
+        found.append(
+            replace(move, batching=fills[move.after] if move.after else None, filled=Batching.of_replicas(behind))
+        )
+    return tuple(found)

@@ -15,10 +15,12 @@ from pydantic import JsonValue
 from intent.models import Intent
 from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
-from runtime.engine import Engine, EngineState
+from runtime.engine import EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.process.supervised import begin, cancel
+from runtime.replicas.engine import ReplicaSet
+from runtime.replicas.transition import Transition
 from runtime.router import Router
 from runtime.stream import Gaps
 from selector.models import Plan
@@ -60,7 +62,7 @@ class StoreJournal:
     A write leaves the event loop free for the streams.
     """
 
-    def __init__(self, store: Store, model: str, engine: Engine, origin: str) -> None:
+    def __init__(self, store: Store, model: str, engine: ReplicaSet, origin: str) -> None:
         self._store = store
         self._model = model
         self._engine = engine
@@ -131,7 +133,7 @@ class Serving:
         self,
         deployment: Deployment,
         model: ServedModel,
-        engine: Engine,
+        engine: ReplicaSet,
         router: Router,
         kept: ServingStorage,
         metrics: Metrics,
@@ -418,7 +420,8 @@ class Serving:
             outage_s = PATIENCE * (predicted.stop_most_s or 0.0) if predicted and ends_first else None
             is_start = predicted and predicted.prepare_s and not ends_first  # not steps filled otherwise
             is_start = is_start and target not in self.engine.capabilities.standby
-            report = await self._coordinator.switch(target, operation.id, on_progress, plan.batching, outage_s)
+            way = Transition(self._coordinator, self.engine, operation.id, on_progress, outage_s)
+            report = await way.run(target, plan.batching)
             if report.phase is Phase.DONE and predicted and is_start:
                 self._starts_s.append(max(0.05, report.warming_s - (predicted.loading_s or 0.0)))
             await self._conclude(report)

@@ -15,6 +15,7 @@ from runtime.models import CutoverReport, Phase, Topology
 from runtime.replicas.choice import ReplicaSpeed
 from runtime.replicas.engine import PROBED, ReplicaSet
 from runtime.replicas.replica import Policy, Share
+from runtime.replicas.transition import Transition
 from runtime.router import Router
 from runtime.stream import Delta, GenerationParams
 from tests.rows import rows
@@ -250,6 +251,31 @@ async def test_steps_of_one_are_filled_otherwise(bench):
     assert report.phase is Phase.DONE
     assert bench.replicas.capabilities.running == Batching.of_replicas([usual, small])
     assert bench.engines[B].capabilities.running == small
+
+
+async def transition(bench: Bench, *target: Topology) -> tuple[CutoverReport, list[Phase]]:
+    """All the way to a target, and the phases that were told."""
+    told = list[Phase]()
+    way = Transition(bench.coordinator, bench.replicas, "op-1", lambda progress: told.append(progress.phase))
+    return await way.run(Topology.of_replicas(target), None), told
+
+
+async def test_all_changes_to_a_target_are_one_report(bench):
+    report, told = await transition(bench, replica((0, 1)), C)
+    assert (report.phase, report.source) == (Phase.DONE, str(Topology.of_replicas([A, B])))
+    assert bench.replicas.topology == Topology.of_replicas([replica((0, 1)), C])
+    assert told.count(Phase.DONE) == 1
+    assert told.count(Phase.COMMITTED) == 2
+
+
+async def test_where_one_change_fails_those_before_are_undone(bench):
+    report, told = await transition(bench, replica((0, 1)), B, replica((7,)))
+    assert (report.phase, report.reason) == (Phase.ABORTED, Reason.LOAD_FAILED)
+    assert "on fire, after 1 changes that were undone" in report.detail
+    assert bench.replicas.topology == Topology.of_replicas([A, B])
+    assert report.source == str(bench.replicas.topology)
+    assert told[-1] is Phase.ABORTED
+    assert Phase.DONE not in told
 
 
 @rows(("target", "more"), [((C,), 2), ((replica((0,)), replica((2,))), 2)])

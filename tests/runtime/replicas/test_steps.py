@@ -90,3 +90,8 @@ def test_steps_that_are_filled_otherwise_are_changes_too():
     ]
     assert transition(target, target, [large, small, large], Batching.of_replicas([large, small, large])) == ()
     assert found[-1].leads_to == target
+    assert [change.filled for change in found] == [
+        small,
+        Batching.of_replicas([small, small, large]),
+        Batching.of_replicas([large, small, large]),
+    ]
