@@ -194,6 +194,11 @@ class ReplicaSet:
         for replica in self.replicas:
             replica.num_taken = 0
 
+    @property
+    def leaving(self) -> tuple[Replica, ...]:
+        """Those that were retired and have not ended."""
+        return tuple(replica for replica in self._pumps if replica not in self.replicas)
+
     def hurry(self) -> None:
         """Have requests of replicas that stop go on in others now."""
         self._hurry.set()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -188,6 +188,7 @@ class Serving:
             origin=self._journal.origin,
             operation=self.operation.id if self.operation else None,
             streams=self.router.num_streams,
+            replicas=tuple(self._replica_documents()),
             tokens=docs.TokenCounts.model_validate(self.router.counts),
             inventory=tuple(
                 docs.NodeDocument(name=node.name, link=node.link.kind, gpus=node.gpus)
@@ -199,6 +200,22 @@ class Serving:
                 if gpu.index in self._devices.all
             },
         )
+
+    def _replica_documents(self) -> Iterator[docs.ReplicaDocument]:
+        leaving = self.engine.leaving
+        taken = sum(each.num_taken for each in self.engine.replicas) or 1
+        for each in (*self.engine.replicas, *leaving):
+            share = self.engine.policy.shares.get(str(each.engine.topology))
+            yield docs.ReplicaDocument(
+                topology=each.engine.topology,
+                state=each.engine.state,
+                share=share.share if share else None,
+                taken=each.num_taken / taken,
+                running=each.work.running,
+                waiting=each.work.waiting,
+                is_changing=each.is_avoided,
+                is_leaving=each in leaving,
+            )
 
     async def apply(self, plan: Plan, consent: Callable[[], Consent], acts: Acts) -> docs.OperationDocument:
         """Start the switch to a plan's target; answers with the operation at once.
