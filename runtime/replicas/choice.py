@@ -9,6 +9,9 @@ from dataclasses import dataclass
 BAND = 0.1
 """Forecasts this near to the best count as alike: among them the plan's shares decide."""
 
+AVOIDED = 1.5
+"""By which a replica that is about to change has to be faster than another to be taken."""
+
 
 @dataclass(slots=True)
 class ReplicaSpeed:
@@ -82,11 +85,11 @@ def forecast(speed: ReplicaSpeed, work: Work, prompt_tokens: int, output_tokens:
 def choose(forecasts: Sequence[Forecast], bounds: Bounds, behind: Sequence[float], avoided: Sequence[bool]) -> int:
     """The place of the replica to take; ``behind`` says how much of its planned share each still lacks.
 
-    One that is about to change (``avoided``) or misses a bound is taken only where no other is left.
+    One that misses a bound is taken only where no other is left, one that is about to change (``avoided``) where it pays.
     """
     every = range(len(forecasts))
-    usual = [place for place in every if not avoided[place]] or every
-    within = [place for place in usual if bounds.held(forecasts[place])] or usual
-    best_s = min([forecasts[place].finish_s for place in within])
-    near = [place for place in within if forecasts[place].finish_s <= best_s * (1 + BAND)]
-    return max(near, key=lambda place: (behind[place], -forecasts[place].finish_s))
+    within = [place for place in every if bounds.held(forecasts[place])] or every
+    costs_s = [each.finish_s * (AVOIDED if avoided[place] else 1) for place, each in enumerate(forecasts)]
+    best_s = min([costs_s[place] for place in within])
+    near = [place for place in within if costs_s[place] <= best_s * (1 + BAND)]
+    return max(near, key=lambda place: (behind[place], -costs_s[place]))
