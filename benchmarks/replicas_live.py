@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,7 +78,7 @@ class Load:
     @classmethod
     def drawn(cls, checkpoint: Path, number: int, rate_rps: float, seed: int) -> "Load":
         """So many, Poisson at a rate; their lengths are uniform."""
-        draw = random.Random(seed)  # noqa: S311 - a load
+        draw = random.Random(seed)
         at_s = np.cumsum([draw.expovariate(rate_rps) for _ in range(number)]).tolist()
         prompts = [tuple(prompt_tokens(checkpoint, draw.randrange(10**6), draw.randint(*PROMPTS))) for _ in at_s]
         return cls(tuple(at_s), tuple(prompts), tuple(draw.randint(*ANSWERS) for _ in at_s))
