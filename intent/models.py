@@ -262,7 +262,7 @@ class Priority:
 class Config:
     """A wish for the topology itself."""
 
-    key: Literal["tp", "pp", "replicas"]
+    key: Literal["tp", "pp", "replicas", "replicas_per_node", "lost_devices", "lost_nodes"]
     op: BoundOp
     value: int
     evidence: NonEmpty

@@ -335,6 +335,21 @@ def said_for(goal: Goal) -> str | None:
     return tenant if is_rule else None
 
 
+def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
+    """The tenants whom a replica may not serve, by what was said for them."""
+    formats = {stage.precision_of(layer).weights for stage in replica.stages for layer in stage.layers}
+    devices = set(replica.devices)
+    barred = set[str]()
+    for goal in problem.for_tenants:
+        if isinstance(goal, PrecisionRule):
+            breaks = formats != _permitted(goal, formats)
+        else:
+            named = problem.cluster.named(goal.selector)
+            breaks = bool(devices - named if goal.rule == "require" else devices & named)
+        barred |= {said_for(goal) or ""} if breaks else set()
+    return frozenset(barred)
+
+
 def _named(rule: PrecisionRule) -> set[str]:
     return set(FULL) if rule.value == "full" else {rule.value}
 
