@@ -52,7 +52,7 @@ class LeastOutstanding(ReplicaSet):
     def _chosen(self, request: GenerationRequest, tried: Sequence[Replica]) -> InFlight:
         able = self._open(request.tenant, tried)
         least = min(able, key=lambda each: len(each.requests))
-        return least.in_flight(request, request.epoch, len(request.prompt), 1.0)
+        return least.in_flight(request, least.forecast(len(request.prompt), 1.0), len(request.prompt))
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ The simulator of the selector has the same rule.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from runtime.forms import DESCRIBED
+
 BAND = 0.1
 """Forecasts this near to the best count as alike: among them the plan's shares decide."""
 
@@ -13,9 +15,11 @@ AVOIDED = 1.5
 """By which a replica that is about to change has to be faster than another to be taken."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ReplicaSpeed:
-    """How fast a replica is: what its profile says, or nobody, times what is measured of it."""
+    """How fast a replica is, as a plan predicts it; the usual one is nobody's word, and measurements correct both."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
 
     step_s: float = 0.01
     """Of a step without sequences."""
@@ -25,14 +29,23 @@ class ReplicaSpeed:
     """To compute one token of a prompt."""
     slots: int = 256
     """Sequences that run at once, at most."""
-    decoding: float = 1.0
-    """Measured time of steps by the predicted one."""
-    prefilling: float = 1.0
-    """The same of the time to the first token."""
 
     def step_of(self, sequences: float) -> float:
         """Seconds of a step in which so many sequences run."""
-        return (self.step_s + sequences * self.sequence_s) * self.decoding
+        return self.step_s + sequences * self.sequence_s
+
+
+USUAL_SPEED = ReplicaSpeed()
+
+
+@dataclass(slots=True)
+class Measured:
+    """What was measured of a replica, by what its speed says."""
+
+    decoding: float = 1.0
+    """Time of steps."""
+    prefilling: float = 1.0
+    """Time in which prompts are computed."""
 
 
 @dataclass(slots=True)
@@ -47,7 +60,7 @@ class Work:
     """Of these, to be computed yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for each replica and request, and a frozen one takes three times as long
 class Forecast:
     """What a request is predicted to meet on a replica, in seconds."""
 
@@ -72,13 +85,13 @@ class Bounds:
 UNBOUND = Bounds()
 
 
-def forecast(speed: ReplicaSpeed, work: Work, prompt_tokens: int, output_tokens: float) -> Forecast:
+def forecast(speed: ReplicaSpeed, measured: Measured, work: Work, prompt_tokens: int, output_tokens: float) -> Forecast:
     """Of a request with so many tokens to compute and to answer, behind what the replica has to do."""
     together = work.running + work.waiting + 1
-    tpot_s = speed.step_of(min(together, speed.slots))
+    tpot_s = speed.step_of(min(together, speed.slots)) * measured.decoding
     over = max(0, together - speed.slots)  # so many end before it may begin, one after each share of an answer
     queue_s = over * output_tokens * tpot_s / speed.slots
-    ttft_s = queue_s + (work.prompt_tokens + prompt_tokens) * speed.token_s * speed.prefilling + tpot_s
+    ttft_s = queue_s + (work.prompt_tokens + prompt_tokens) * speed.token_s * measured.prefilling + tpot_s
     return Forecast(ttft_s, tpot_s, ttft_s + output_tokens * tpot_s)
 
 
