@@ -57,7 +57,7 @@ class ReplicaSet:
         self._start = start
         self._policy = Policy()
         self._comeback: Comeback = SamePlace()
-        self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
+        self._outputs: asyncio.Queue[list[Output] | EngineLostError | None] = asyncio.Queue()
         self._requests: dict[str, InFlight] = {}
         self._prefixes = Prefixes[Replica]()
         self._usual_tokens = USUAL_TOKENS
@@ -135,6 +135,8 @@ class ReplicaSet:
     async def outputs(self) -> AsyncIterator[list[Output]]:
         """Batches of all replicas as they come; see the protocol."""
         while (batch := await self._outputs.get()) is not None:
+            if isinstance(batch, EngineLostError):
+                raise batch
             yield batch
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> Shadow:
@@ -324,9 +326,15 @@ class ReplicaSet:
             entry.replica.leave(entry)
 
     async def _pump(self, replica: Replica) -> None:
-        async for batch in replica.engine.outputs():
-            if passed := self._heard(replica, batch):
-                self._outputs.put_nowait(passed)
+        try:
+            async for batch in replica.engine.outputs():
+                if passed := self._heard(replica, batch):
+                    self._outputs.put_nowait(passed)
+        except EngineLostError as error:  # for good: what it had goes on in others, if there are any
+            if self.replicas == [replica]:
+                self._outputs.put_nowait(error)
+            else:
+                self._give_away(replica)
 
     def _heard(self, replica: Replica, batch: Sequence[Output]) -> list[Output]:
         """What a replica may say: of requests that others have, nothing."""
