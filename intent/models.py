@@ -75,7 +75,10 @@ THROUGHPUTS: frozenset[Metric] = frozenset({"throughput_tok", "throughput_req"})
 PERCENTILES: Mapping[Stat, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 """Percentile to the share of requests it is about."""
 
-SETTINGS = frozenset({"tp", "pp", "replicas"})
+LOSSES = frozenset({"lost_devices", "lost_nodes"})
+"""How many of these may be lost while the model still serves; a wish for them is always ``>=``."""
+
+SETTINGS = LOSSES | {"tp", "pp", "replicas", "replicas_per_node"}
 """What a wish for the topology itself may be about."""
 
 DEFAULT_STAT: Stat = "p95"
@@ -262,7 +265,7 @@ class Priority:
 class Config:
     """A wish for the topology itself."""
 
-    key: Literal["tp", "pp", "replicas"]
+    key: Literal["tp", "pp", "replicas", "replicas_per_node", "lost_devices", "lost_nodes"]
     op: BoundOp
     value: int
     evidence: NonEmpty

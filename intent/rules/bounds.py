@@ -11,6 +11,7 @@ from intent.models import (
     DEFAULT_STAT,
     HIGHER_IS_BETTER,
     LATENCIES,
+    LOSSES,
     LOWER_IS_BETTER,
     SETTINGS,
     THROUGHPUTS,
@@ -324,5 +325,5 @@ def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None
         return None
     del common["tenant"]
     capped = reading.direction == "<=" and _CAPPED.search(draft.text[max(0, reading.start - 20) : reading.end].lower())
-    op = comparison.value if comparison else "<=" if capped else "=="
+    op = ">=" if key in LOSSES else comparison.value if comparison else "<=" if capped else "=="
     return Config(key=key, op=op, value=int(quantity.number), **common)  # type: ignore[arg-type] # checked above
