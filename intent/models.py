@@ -78,7 +78,10 @@ PERCENTILES: Mapping[Stat, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99":
 LOSSES = frozenset({"lost_devices", "lost_nodes"})
 """How many of these may be lost while the model still serves; a wish for them is always ``>=``."""
 
-SETTINGS = LOSSES | {"tp", "pp", "replicas", "replicas_per_node"}
+PER_NODE = "replicas_per_node"
+"""How many replicas each node has; one where no number is said."""
+
+SETTINGS = LOSSES | {"tp", "pp", "replicas", PER_NODE}
 """What a wish for the topology itself may be about."""
 
 DEFAULT_STAT: Stat = "p95"
@@ -272,6 +275,8 @@ class Config:
     window: Window = "always"
     model: NonEmpty | None = None
     type: Literal["config"] = "config"
+
+    __pydantic_config__ = form(when({"key": {"enum": sorted(LOSSES)}}, {"op": {"const": ">="}}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,19 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 
-from intent.models import HOURS_OF_COST, LATENCIES, Config, Finding, Goal, Objective, Placement, PrecisionRule
+from intent.models import (
+    HOURS_OF_COST,
+    LATENCIES,
+    PER_NODE,
+    Config,
+    Finding,
+    Goal,
+    Objective,
+    Placement,
+    PrecisionRule,
+)
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
 from validator.consistency import everywhere, left_by, left_for, named, open_to, permitted
@@ -16,11 +26,14 @@ from validator.models import MessageWords, Site
 
 def check_inventory(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """Degrees that do not fit the devices or divide the model, each by itself."""
-    rules = {"tp": _tensor_parallel, "pp": _pipeline, "replicas": _replicas}
+    rules = {"tp": _tensor_parallel, "pp": _pipeline, "replicas": _replicas, PER_NODE: _on_each_node}
     for number, goal in enumerate(goals):
         if isinstance(goal, Config) and goal.model in {None, *site.models}:
-            for model in served(goal.model, site):
-                yield from rules[goal.key](f"/goals/{number}/value", goal, site.cluster, model, words)
+            rule = rules.get(goal.key, _losses)
+            checked = (
+                rule(f"/goals/{number}/value", goal, site.cluster, model, words) for model in served(goal.model, site)
+            )
+            yield from dict.fromkeys(chain.from_iterable(checked))
         elif isinstance(goal, Placement) and _nowhere(goal, site.cluster):
             yield words.finding("no_device_left", f"/goals/{number}/selector", goal)
 
@@ -86,6 +99,37 @@ def _replicas(
     if goal.op != "<=" and goal.value > have:
         facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have}
         yield words.finding("too_few_for_replicas", place, goal, "at_most", have=have, **facts)
+
+
+def _on_each_node(
+    place: str,
+    goal: Config,
+    cluster: Cluster,
+    model: ModelSpec,  # noqa: ARG001 - one signature for all settings
+    words: MessageWords,
+) -> Iterator[Finding]:
+    """The node with the fewest devices has to have one for each."""
+    fewest = min(cluster.nodes, key=lambda node: len(node.gpus))
+    have = len(fewest.gpus)
+    if goal.op != "<=" and goal.value > have:
+        facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have}
+        yield words.finding("too_few_on_a_node", place, goal, "at_most", node=fewest.name, have=have, **facts)
+
+
+def _losses(
+    place: str,
+    goal: Config,
+    cluster: Cluster,
+    model: ModelSpec,  # noqa: ARG001 - one signature for all settings
+    words: MessageWords,
+) -> Iterator[Finding]:
+    """One device or node has to be left; whether what is left holds the goals is the plan's to say."""
+    have = len(cluster.nodes if goal.key == "lost_nodes" else cluster.gpus)
+    if have == 1:
+        yield words.finding(f"{goal.key}_only_one", place, goal, f"{goal.key}_add")
+    elif goal.value >= have:
+        facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have - 1}
+        yield words.finding(f"{goal.key}_too_many", place, goal, "at_most", have=have, **facts)
 
 
 REQUEST_TOKENS = 256

@@ -13,6 +13,7 @@ from intent.models import (
     LATENCIES,
     LOSSES,
     LOWER_IS_BETTER,
+    PER_NODE,
     SETTINGS,
     THROUGHPUTS,
     Config,
@@ -305,14 +306,14 @@ def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None
     amount = reading.quantity
     comparison = reading.comparison
     key = str(head.value)
-    if amount is None:
+    if amount is None and key not in {PER_NODE, *LOSSES}:
         ask_degree(draft, head, key)
         return None
-    quantity: Quantity = amount.value
-    if quantity.unit is not None or quantity.number != int(quantity.number):
+    quantity: Quantity = amount.value if amount else Quantity(1.0)
+    if amount is not None and (quantity.unit is not None or quantity.number != int(quantity.number)):
         ask_whole(draft, amount, key)
         return None
-    if comparison is not None and comparison.value not in {"<=", ">=", "=="}:
+    if amount is not None and comparison is not None and comparison.value not in {"<=", ">=", "=="}:
         ask_fixed_or_most(draft, comparison, amount, key)
         return None
     tenant = reading.tenant if Kind.TENANT not in reading.inherited else None
