@@ -9,6 +9,7 @@ from itertools import accumulate, chain
 from intent.models import (
     HOURS_OF_COST,
     LATENCIES,
+    LOSSES,
     PER_NODE,
     Config,
     Finding,
@@ -26,10 +27,10 @@ from validator.models import MessageWords, Site
 
 def check_inventory(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """Degrees that do not fit the devices or divide the model, each by itself."""
-    rules = {"tp": _tensor_parallel, "pp": _pipeline, "replicas": _replicas, PER_NODE: _on_each_node}
+    rules = {"tp": _tensor_parallel, "pp": _pipeline}
     for number, goal in enumerate(goals):
         if isinstance(goal, Config) and goal.model in {None, *site.models}:
-            rule = rules.get(goal.key, _losses)
+            rule = rules.get(goal.key, _counted)
             checked = (
                 rule(f"/goals/{number}/value", goal, site.cluster, model, words) for model in served(goal.model, site)
             )
@@ -87,49 +88,32 @@ def _pipeline(place: str, goal: Config, cluster: Cluster, model: ModelSpec, word
         yield words.finding("too_few_for_pp", place, goal, "at_most", have=have, **facts)
 
 
-def _replicas(
+_TOO_MANY = {
+    "replicas": "too_few_for_replicas",
+    PER_NODE: "too_few_on_a_node",
+    "lost_devices": "lost_devices_too_many",
+    "lost_nodes": "lost_nodes_too_many",
+}
+
+
+def _counted(
     place: str,
     goal: Config,
     cluster: Cluster,
     model: ModelSpec,  # noqa: ARG001 - one signature for all settings
     words: MessageWords,
 ) -> Iterator[Finding]:
-    """Each replica has devices of its own; whether more than one can be run is the plan's to say."""
-    have = len(cluster.gpus)
-    if goal.op != "<=" and goal.value > have:
-        facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have}
-        yield words.finding("too_few_for_replicas", place, goal, "at_most", have=have, **facts)
-
-
-def _on_each_node(
-    place: str,
-    goal: Config,
-    cluster: Cluster,
-    model: ModelSpec,  # noqa: ARG001 - one signature for all settings
-    words: MessageWords,
-) -> Iterator[Finding]:
-    """The node with the fewest devices has to have one for each."""
-    fewest = min(cluster.nodes, key=lambda node: len(node.gpus))
-    have = len(fewest.gpus)
-    if goal.op != "<=" and goal.value > have:
-        facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have}
-        yield words.finding("too_few_on_a_node", place, goal, "at_most", node=fewest.name, have=have, **facts)
-
-
-def _losses(
-    place: str,
-    goal: Config,
-    cluster: Cluster,
-    model: ModelSpec,  # noqa: ARG001 - one signature for all settings
-    words: MessageWords,
-) -> Iterator[Finding]:
-    """One device or node has to be left; whether what is left holds the goals is the plan's to say."""
-    have = len(cluster.nodes if goal.key == "lost_nodes" else cluster.gpus)
-    if have == 1:
-        yield words.finding(f"{goal.key}_only_one", place, goal, f"{goal.key}_add")
-    elif goal.value >= have:
-        facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have - 1}
-        yield words.finding(f"{goal.key}_too_many", place, goal, "at_most", have=have, **facts)
+    """Each replica has devices of its own, and of what may be lost one is left; the rest is the plan's to say."""
+    sizes = [len(node.gpus) for node in cluster.nodes]
+    devices = sum(sizes)
+    counts = {"replicas": devices, PER_NODE: min(sizes), "lost_devices": devices - 1, "lost_nodes": len(sizes) - 1}
+    most = counts[goal.key]
+    if goal.op == "<=" or goal.value <= most:
+        return
+    have = most + 1 if goal.key in LOSSES else most
+    facts = {"value": goal.value, "setting": words.setting(goal.key), "most": most, "have": have}
+    code = _TOO_MANY[goal.key] if most else f"{goal.key}_only_one"
+    yield words.finding(code, place, goal, "at_most" if most else f"{goal.key}_add", **facts)
 
 
 REQUEST_TOKENS = 256

@@ -1,11 +1,13 @@
-"""Wishes to outlive lost devices or nodes, and replicas for each node: whole phrases, read as one setting. Pure."""
+"""Wishes to outlive lost devices or nodes, and replicas for each node.
+
+Whole phrases, read as one setting. Pure.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import takewhile
-from typing import Any
 
 from intent.fold import fold, overlaps
 from intent.models import PER_NODE
@@ -30,9 +32,8 @@ def with_losses(text: str, tokens: Sequence[TextToken]) -> list[TextToken]:
             inside = [token for token in kept if overlaps((token.start, token.end), (start, end))]
             if not inside or any(token.value in _phrases() for token in inside):
                 continue
-            numbers = [token.value for token in inside if token.kind is Kind.NUMBER and token.value >= 1]
-            count = Quantity(float(next(iter(numbers), 1.0)))
-            phrase = [TextToken(Kind.SETTING, key, start, end), TextToken(Kind.QUANTITY, count, end - 1, end)]
+            count = next((token.value for token in inside if token.kind is Kind.NUMBER and token.value >= 1), 1.0)
+            phrase = [TextToken(Kind.SETTING, key, start, end), TextToken(Kind.QUANTITY, Quantity(count), end - 1, end)]
             before = _pattern("denied").search(folded.text[: match.start()])
             if before or _pattern("asked").search(folded.text[match.end() :]):
                 phrase = [TextToken(Kind.LIMITING, "redundancy", start, end)]
@@ -41,7 +42,7 @@ def with_losses(text: str, tokens: Sequence[TextToken]) -> list[TextToken]:
 
 
 def _per_node(text: str, tokens: list[TextToken]) -> list[TextToken]:
-    """``one llama replica per box``, 每台机器一个副本, ``two replicas, one on each host``: what each of the nodes has."""
+    """What each of the nodes has: ``one llama replica per box``, 每台机器一个副本."""
     folded = fold(text)
     for match in _pattern("nodes").finditer(folded.text):
         start, end = folded.span(*match.span())
@@ -62,8 +63,11 @@ def _goes_on(token: TextToken) -> bool:
 
 @cache
 def _phrases() -> Mapping[str, re.Pattern[str]]:
-    """What may be lost to the phrases that say so; nodes first, as a device is what is lost where nothing is named."""
-    parts = _table()
+    """What may be lost to the phrases that say so.
+
+    Nodes first: where nothing is named, it is a device.
+    """
+    parts = table(__package__, "losses")
     found = {}
     for key, thing in parts["things"].items():
         words = "|".join([*parts["patterns"], *(parts["any"] if key == "lost_devices" else ())])
@@ -75,9 +79,4 @@ def _phrases() -> Mapping[str, re.Pattern[str]]:
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    return re.compile("|".join(_table()[name]), re.ASCII)
-
-
-def _table() -> dict[str, Any]:
-    found: dict[str, Any] = table(__package__, "losses")
-    return found
+    return re.compile("|".join(table(__package__, "losses")[name]), re.ASCII)
