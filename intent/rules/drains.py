@@ -26,8 +26,9 @@ def command(text: str, catalogue: Catalogue, act: str) -> str:
     A time of another day is left to the person.
     """
     tokens = tokenize(_BY.sub("before", text), catalogue)
-    places = (str(token.value) for token in tokens if token.kind is Kind.SELECTOR or token.value in catalogue.nodes)
-    names = dict.fromkeys(place.rpartition(":")[2] for place in places if not place.startswith("gpu_type"))
+    named = {f"node:{name}" for name in catalogue.nodes}
+    places = (str(token.value) if token.kind is Kind.SELECTOR else f"node:{token.value}" for token in tokens)
+    names = dict.fromkeys(place.partition(":")[2] for place in places if place in named or place.startswith("gpu:"))
     windows = (token.value for token in tokens if token.kind is Kind.WINDOW)
     ends = [end for window in windows if (end := getattr(window, "end", "24:00")) != "24:00"]
     option = f" --by {ends[0]}" if ends and act == "drain" else ""

@@ -50,7 +50,10 @@ def _per_node(text: str, tokens: list[TextToken]) -> list[TextToken]:
         behind = [token for token in tokens if token.start >= end]
         beside = [*takewhile(_goes_on, reversed(before)), *takewhile(_goes_on, behind)]
         head = next((token for token in beside if token.value == "replicas"), None)
-        if head is not None or (before and before[-1].kind is Kind.NUMBER and _NOUNS.search(folded.text)):
+        counts = [
+            token.kind for token in (*before[-1:], *behind[:1]) if all(one.kind is not Kind.COUNTED for one in beside)
+        ]
+        if head is not None or (Kind.NUMBER in counts and _NOUNS.search(folded.text)):
             phrase = TextToken(Kind.THING if head else Kind.SETTING, PER_NODE, start, end)
             around = [replace(token, value=PER_NODE) if token is head else token for token in (*before, *behind)]
             tokens = sorted([*around, phrase], key=lambda token: token.start)

@@ -15,6 +15,7 @@ from intent.models import (
     DAYS,
     HIGHER_IS_BETTER,
     LATENCIES,
+    LOSSES,
     NAMED_WINDOWS,
     UNITS,
     Catalogue,

@@ -138,7 +138,7 @@ def test_a_word_that_changes_the_wish_is_asked_about(text, left, catalogue):
         ("with some redundancy please", "survive the loss of one GPU"),
         ("no need to survive the loss of one node", "one replica per node"),
         ("drain node a by 18:00", "`intentctl drain a --by 18:00`"),
-        ("drain a by 6pm", "`intentctl drain a --by 18:00`"),
+        ("drain node a by 6pm", "`intentctl drain a --by 18:00`"),
         ("empty gpu-2 tonight", "`intentctl drain gpu-2`"),
         ("take node a out for maintenance", "`intentctl drain a`"),
         ("drain gpu-1 and gpu-2", "`intentctl drain gpu-1`, `intentctl drain gpu-2`"),
