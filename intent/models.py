@@ -79,9 +79,11 @@ LOSSES = frozenset({"lost_devices", "lost_nodes"})
 """How many of these may be lost while the model still serves; a wish for them is always ``>=``."""
 
 PER_NODE = "replicas_per_node"
-"""How many replicas each node has; one where no number is said."""
+"""How many replicas each node has."""
+PHRASED = LOSSES | {PER_NODE}
+"""Settings that are said by whole phrases, which code finds in any text; one, where no number is said."""
 
-SETTINGS = LOSSES | {"tp", "pp", "replicas", PER_NODE}
+SETTINGS = PHRASED | {"tp", "pp", "replicas"}
 """What a wish for the topology itself may be about."""
 
 DEFAULT_STAT: Stat = "p95"

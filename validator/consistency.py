@@ -9,7 +9,9 @@ from typing import Any
 from intent.models import (
     HIGHER_IS_BETTER,
     HOURS_OF_COST,
+    LOSSES,
     PER_NODE,
+    PHRASED,
     Config,
     DatedWindow,
     Finding,
@@ -320,29 +322,19 @@ _PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
 def check_conflicts(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each pair that clashes, at the later of the two."""
     firm = [(number, goal) for number, goal in enumerate(goals) if hard(goal)]
+    nodes = len(site.cluster.nodes)
     for (first, a), (second, b) in combinations(firm, 2):
         if (code := _clash(a, b)) and together(a, b, site):
             yield words.clash(code, (first, a), (second, b), **_facts(a, b, words))
-        if isinstance(a, Config | Objective) and isinstance(b, Config | Objective) and together(a, b, site):
-            yield from _replica_counts((first, a), (second, b), site, words)
+        counts = [
+            bounded(goal.op, goal.value * (nodes if goal.key == PER_NODE else 1) + (goal.key in LOSSES))
+            for goal in (a, b)
+            if isinstance(goal, Config) and goal.key in {"replicas", *PHRASED}
+        ]  # of replicas in all; one more than may be lost
+        if len(counts) == 2 and counts[0].disjoint(counts[1]) and not code and together(a, b, site):
+            yield words.clash("replicas_contradict", (first, a), (second, b), nodes=nodes)
     yield from _too_many_devices(goals, site, words)
     yield from _banned_acts(firm, site, words)
-
-
-def _replica_counts(
-    first: tuple[int, Config | Objective], second: tuple[int, Config | Objective], site: Site, words: MessageWords
-) -> Iterator[Finding]:
-    """Replicas on each node beside replicas in all, and what may be lost beside how much there is of it."""
-    bounds = {getattr(goal, "key", None) or getattr(goal, "metric", ""): interval(goal) for _, goal in (first, second)}
-    nodes = len(site.cluster.nodes)
-    count = bounds.get("replicas")
-    if count and (each := bounds.get(PER_NODE)):
-        if count.disjoint(ValueInterval(each.low * nodes, each.high * nodes)):
-            yield words.clash("replicas_and_nodes", first, second, nodes=nodes)
-    elif lost := bounds.get("lost_devices") or bounds.get("lost_nodes"):
-        have = count or (bounds.get("gpu_count") if "lost_devices" in bounds else None)
-        if have and have.high <= lost.low:
-            yield words.clash("nothing_left_to_serve", first, second)
 
 
 def _banned_acts(firm: Sequence[tuple[int, Goal]], site: Site, words: MessageWords) -> Iterator[Finding]:

@@ -103,7 +103,7 @@ def _counted(
     model: ModelSpec,  # noqa: ARG001 - one signature for all settings
     words: MessageWords,
 ) -> Iterator[Finding]:
-    """Each replica has devices of its own, and of what may be lost one is left; the rest is the plan's to say."""
+    """Each replica has devices of its own, and of what may be lost one is left."""
     sizes = [len(node.gpus) for node in cluster.nodes]
     devices = sum(sizes)
     counts = {"replicas": devices, PER_NODE: min(sizes), "lost_devices": devices - 1, "lost_nodes": len(sizes) - 1}

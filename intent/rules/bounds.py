@@ -13,7 +13,7 @@ from intent.models import (
     LATENCIES,
     LOSSES,
     LOWER_IS_BETTER,
-    PER_NODE,
+    PHRASED,
     SETTINGS,
     THROUGHPUTS,
     Config,
@@ -306,7 +306,7 @@ def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None
     amount = reading.quantity
     comparison = reading.comparison
     key = str(head.value)
-    if amount is None and key not in {PER_NODE, *LOSSES}:
+    if amount is None and key not in PHRASED:
         ask_degree(draft, head, key)
         return None
     quantity: Quantity = amount.value if amount else Quantity(1.0)

@@ -231,8 +231,13 @@ class Draft:
             metrics = self.say("metrics")
             answered = (name.replace(" ", "_") for name in _ANSWERS if pattern(name).search(self.text.lower()))
             code = next(answered, "expectation" if is_expectation(self.text) else "not_understood")
-            acts = {act: command(self.text, self.catalogue, act) for act in ("drain", "undrain")}
-            words = self.say(code, said=shown, examples=examples, metrics=metrics, **acts)
+            words = self.say(
+                code,
+                said=shown,
+                examples=examples,
+                metrics=metrics,
+                **{act: command(self.text, self.catalogue, act) for act in ("drain", "undrain")},
+            )
             self.findings.append(Finding(code, "/text", words))
         elif leftovers and self.goals:
             quoted = ", ".join(dict.fromkeys(self.quoted(token) for token in _contiguous(leftovers)))

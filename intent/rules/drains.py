@@ -16,8 +16,8 @@ def empties(text: str, clause: Clause) -> bool:
     """Whether a clause empties a device; with hours, from one to another, that is a rule of these hours."""
     windows = clause.covered_by(Kind.WINDOW)
     lasting = any(isinstance(token.value, str) or _HOURS.search(text[token.start : token.end]) for token in windows)
-    end = max(token.end for token in (*clause.tokens, *clause.plain))
-    return not lasting and pattern("draining").search(text[clause.start : end].lower()) is not None
+    words = text[clause.start : max(token.end for token in (*clause.tokens, *clause.plain))].lower()
+    return not lasting and pattern("draining").search(words) is not None
 
 
 def command(text: str, catalogue: Catalogue, act: str) -> str:
@@ -31,5 +31,5 @@ def command(text: str, catalogue: Catalogue, act: str) -> str:
     names = dict.fromkeys(place.partition(":")[2] for place in places if place in named or place.startswith("gpu:"))
     windows = (token.value for token in tokens if token.kind is Kind.WINDOW)
     ends = [end for window in windows if (end := getattr(window, "end", "24:00")) != "24:00"]
-    option = f" --by {ends[0]}" if ends and act == "drain" else ""
-    return ", ".join(f"`intentctl {act} {name}{option}`" for name in names or ["ID"])
+    by = f" --by {ends[0]}" if ends and act == "drain" else ""
+    return ", ".join(f"`intentctl {act} {name}{by}`" for name in names or ["ID"])

@@ -51,7 +51,7 @@ def _per_node(text: str, tokens: list[TextToken]) -> list[TextToken]:
         beside = [*takewhile(_goes_on, reversed(before)), *takewhile(_goes_on, behind)]
         head = next((token for token in beside if token.value == "replicas"), None)
         counts = [
-            token.kind for token in (*before[-1:], *behind[:1]) if all(one.kind is not Kind.COUNTED for one in beside)
+            token.kind for token in (*before[-1:], *behind[:1]) if all(word.kind is not Kind.COUNTED for word in beside)
         ]
         if head is not None or (Kind.NUMBER in counts and _NOUNS.search(folded.text)):
             phrase = TextToken(Kind.THING if head else Kind.SETTING, PER_NODE, start, end)

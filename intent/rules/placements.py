@@ -5,7 +5,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 
 from intent.models import Placement
@@ -38,7 +37,7 @@ def add_placements(draft: Draft, clause: Clause) -> list[TextToken]:
     if pattern("device back").search(draft.text[clause.start : end].lower()):
         return selectors  # "put gpu-2 back in rotation": it may serve, and need not
     if empties(draft.text, clause):
-        return [replace(selectors[0], start=clause.start, end=clause.tokens[-1].end)]
+        return selectors  # another command does it
     counted = clause.joint is None and getattr(before, "metric", None) == "gpu_count"
     if rule is None or (refused and counted):  # "keep two L40S out of it"
         words = draft.say("placement_unclear", said=draft.quoted(selectors[0]))
