@@ -110,8 +110,7 @@ def _counted(
     most = counts[goal.key]
     if goal.op == "<=" or goal.value <= most:
         return
-    have = most + 1 if goal.key in LOSSES else most
-    facts = {"value": goal.value, "setting": words.setting(goal.key), "most": most, "have": have}
+    facts = {"value": goal.value, "setting": words.setting(goal.key), "most": most, "have": most + (goal.key in LOSSES)}
     code = _TOO_MANY[goal.key] if most else f"{goal.key}_only_one"
     yield words.finding(code, place, goal, "at_most" if most else f"{goal.key}_add", **facts)
 

@@ -371,6 +371,7 @@ def _add_phrased(read: Read, number: int) -> None:
         if getattr(goal, "key", "") in PHRASED and place[0] >= read.said_from:
             read.draft.add(goal, place)
             read.evidence.append(place)
+            read.slots.append(place)
             read.built.append(number)
 
 
@@ -502,7 +503,7 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
 
 
 def _is_period(read: Read, place: Place) -> bool:
-    """Whether words that the model placed nowhere are a period that a goal has, or a phrase that code found."""
+    """Whether words that the model placed nowhere are a period of a goal, or a phrase that code found."""
     inside = [token for token in read.source.within(place) if token.kind is not Kind.UNKNOWN]
     return any(token.value in PHRASED for token in inside) or (
         bool(inside)

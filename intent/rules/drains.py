@@ -29,7 +29,6 @@ def command(text: str, catalogue: Catalogue, act: str) -> str:
     named = {f"node:{name}" for name in catalogue.nodes}
     places = (str(token.value) if token.kind is Kind.SELECTOR else f"node:{token.value}" for token in tokens)
     names = dict.fromkeys(place.partition(":")[2] for place in places if place in named or place.startswith("gpu:"))
-    windows = (token.value for token in tokens if token.kind is Kind.WINDOW)
-    ends = [end for window in windows if (end := getattr(window, "end", "24:00")) != "24:00"]
-    by = f" --by {ends[0]}" if ends and act == "drain" else ""
+    times = [getattr(token.value, "end", "24:00") for token in tokens if token.kind is Kind.WINDOW]
+    by = f" --by {times[0]}" if times and times[0] != "24:00" and act == "drain" else ""
     return ", ".join(f"`intentctl {act} {name}{by}`" for name in names or ["ID"])

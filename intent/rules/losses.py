@@ -16,8 +16,6 @@ from intent.rules.quantities import Quantity
 from intent.rules.tokens import TextToken
 from intent.tables import table
 
-_NOUNS = re.compile(r"\b(?:replicas?|cop(?:y|ies)|instances?)\b|副本|实例")
-
 
 def with_losses(text: str, tokens: Sequence[TextToken]) -> list[TextToken]:
     """The tokens with each phrase of the table as a setting and its number.
@@ -53,7 +51,7 @@ def _per_node(text: str, tokens: list[TextToken]) -> list[TextToken]:
         counts = [
             token.kind for token in (*before[-1:], *behind[:1]) if all(word.kind is not Kind.COUNTED for word in beside)
         ]
-        if head is not None or (Kind.NUMBER in counts and _NOUNS.search(folded.text)):
+        if head is not None or (Kind.NUMBER in counts and _pattern("nouns").search(folded.text)):
             phrase = TextToken(Kind.THING if head else Kind.SETTING, PER_NODE, start, end)
             around = [replace(token, value=PER_NODE) if token is head else token for token in (*before, *behind)]
             tokens = sorted([*around, phrase], key=lambda token: token.start)
