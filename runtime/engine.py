@@ -71,6 +71,8 @@ class GenerationRequest:
     """Output that another engine gave before it was lost: this one goes on behind it, at index ``len(past)``."""
     is_urgent: bool = False
     """It goes before others that wait, where the engine can do that."""
+    tenant: str = ""
+    """Whose it is; empty: nobody's in particular."""
 
 
 class Finish(StrEnum):
@@ -97,11 +99,13 @@ class Token:
     """The most probable (token id, logprob), best first."""
     finish: Finish | None = None
     detail: str = ""
-    """For ``Finish.ERROR``: what happened and what to do."""
+    """For ``Finish.ERROR``: what happened and what to do. On a first token: why its replica was chosen."""
     num_cached: int | None = None
     """Tokens of the prompt that needed no computation when the request first started; None where the engine does not tell."""
     is_lost: bool = False
     """For ``Finish.ERROR``: its engine ended; it may be submitted again with its output (``GenerationRequest.past``)."""
+    is_handed_on: bool = False
+    """For ``is_lost``: its engine did not fail, but gives the request to others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -379,8 +379,9 @@ class Topology:
 
     @classmethod
     def of_replicas(cls, replicas: Iterable["Topology"]) -> "Topology":
-        """These beside each other."""
-        return cls(tuple(itertools.chain.from_iterable(replica.stages for replica in replicas)))
+        """These beside each other, in the order of their first devices: a set has one form."""
+        ordered = sorted(replicas, key=lambda replica: min(replica.devices))
+        return cls(tuple(itertools.chain.from_iterable(replica.stages for replica in ordered)))
 
     @property
     def pp_size(self) -> int:

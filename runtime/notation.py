@@ -49,7 +49,7 @@ def parse_topology(text: str, cluster: Cluster, num_layers: int, precision: str 
                 raise TopologyError(f"stage {part.strip()!r}: let its layers {where}")
             used.update(stage.devices)
             stages.append(stage)
-    return Topology(tuple(stages))
+    return Topology.of_replicas(Topology(tuple(stages)).replicas)
 
 
 def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[int | None, str | None]) -> Stage:

@@ -78,12 +78,15 @@ class Recovery:
         self._goes_on(stream)
         self._clear(stream)
 
-    def lose(self, stream: Stream, epoch: int) -> None:
-        """A stream lost the engine that spoke under an epoch.
+    def lose(self, stream: Stream, last: Token) -> None:
+        """A stream lost its engine, whose last word this is.
 
         It goes on, unless it is suspected and was alone.
         """
-        self._ledger.lose(epoch)
+        self._ledger.lose(last.epoch)
+        if last.is_handed_on:  # nobody is to blame, and others serve
+            self.resume(stream, self.timeout_s or RECOVERY_TIMEOUT_S)
+            return
         is_tried = stream.request_id in self._tried
         was_alone = is_tried and self._num_tried == 1
         stream.strikes += is_tried or self.num_batches - stream.submitted_at <= NEAR
@@ -113,7 +116,7 @@ class Recovery:
             stream.strikes = 0
             self._has_room.set()
 
-    def resume(self, stream: Stream) -> None:
+    def resume(self, stream: Stream, timeout_s: float | None = None) -> None:
         """Let a stream go on as soon as an engine serves again."""
         stream.is_ended = False
         self._resumed.discard(stream.request_id)
@@ -122,7 +125,7 @@ class Recovery:
         if stream.lost_at_s is None:
             stream.lost_at_s = now_s = self._clock()
             loop = asyncio.get_running_loop()
-            loop.call_later(self.timeout_s, self._give_up, stream, now_s)
+            loop.call_later(self.timeout_s if timeout_s is None else timeout_s, self._give_up, stream, now_s)
             loop.call_later(PAUSE_TOLD_S, self._tell_pause, stream, now_s)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(supervised("recovery of streams", self._submit_again))

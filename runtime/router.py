@@ -169,7 +169,12 @@ class Router:
         if self.lost is not None:
             raise self.lost
         stream.request = GenerationRequest(
-            stream.request_id, token_ids, self._sampling(params), epoch, is_urgent=params.is_urgent
+            stream.request_id,
+            token_ids,
+            self._sampling(params),
+            epoch,
+            is_urgent=params.is_urgent,
+            tenant=params.tenant,
         )
         if self._recovery.holds_back(stream):
             return
@@ -254,8 +259,9 @@ class Router:
             case Accepted(fingerprint=fingerprint):
                 stream = self._streams[token.request_id]
                 stream.is_ended = token.finish is not None
-                if token.is_lost and self._recovery.timeout_s and not stream.is_closed:
-                    self._recovery.lose(stream, token.epoch)
+                goes_on = token.is_lost and (self._recovery.timeout_s or token.is_handed_on)
+                if goes_on and not stream.is_closed:
+                    self._recovery.lose(stream, token)
                     return
                 if token.finish is Finish.ERROR:
                     stream.fail(StreamError(token.detail))

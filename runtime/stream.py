@@ -78,6 +78,8 @@ class Delta:
     """When the router had it, by the router's clock."""
     usage: Usage | None = None
     """On the last delta."""
+    route: str = ""
+    """On the first one, where there are replicas: why this one."""
 
     @property
     def is_pause(self) -> bool:
@@ -228,4 +230,5 @@ class Stream:
             fingerprint=arrival.fingerprint,
             arrived_at_s=arrival.at_s,
             usage=self.usage if finish is not None else None,
+            route=token.detail if token.index == 0 else "",
         )

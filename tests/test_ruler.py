@@ -23,7 +23,7 @@ MAX_STATEMENTS = {
     "intent": 8_000,
     "validator": 862,
     "selector": 4_150,
-    "runtime": 11_900,
+    "runtime": 12_060,
     "service": 10_550,
     "intentctl": 4_600,
 }
@@ -35,7 +35,7 @@ MAX_FILES = 395
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
 MAX_ROOMS = 20
-MAX_ROOMS_OF = {"intentctl": 36, "intent.rules": 31, "runtime": 24}
+MAX_ROOMS_OF = {"intentctl": 36, "intent.rules": 31, "runtime": 25}
 """Files and folders in a folder, where there are more than usual."""
 MAX_ARROWS_UP = {"runtime.torch_engine": 2, "runtime.vllm_engine": 2}
 """Imports between rooms of a folder that reach each other in a circle; elsewhere there are none."""

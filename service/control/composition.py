@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from intent.models import LlmSettings
-from runtime.engine import Engine
 from runtime.process.content import PinnedCheckpoint, warn_of_change
 from runtime.process.supervised import supervised
+from runtime.replicas.engine import ReplicaSet
 from runtime.router import Router
 from runtime.tokenizer import Tokenizer
 from selector.models import Profile
@@ -173,7 +173,7 @@ async def owned_store(settings: Settings, kept: Retention) -> AsyncIterator[Stor
 async def serve(
     deployment: Deployment,
     model: ServedModel,
-    engine: Engine,
+    engine: ReplicaSet,
     tokenizer: Tokenizer,
     kept: ServingStorage,
     origin: str,

@@ -101,16 +101,27 @@ class Relocation:
         out = {*self._devices.all, *self._suspects}
         if out.isdisjoint(lost.devices):
             return lost
+        if self._others_serve(lost):
+            raise EngineLostError(f"{lost} uses a device that is out; the other replicas serve")
         if self._plan is None or self._is_tried or not out.isdisjoint(self._plan.target.devices):
             self._plan = await self._planned(out)
         self._is_tried = True
-        return self._plan.target
+        return self._plan.target.replicas[0]  # the controller starts the others
+
+    def _others_serve(self, lost: Topology) -> bool:
+        """Whether what is lost is less capacity, and no outage."""
+        replicas = self._serving.engine.replicas
+        return any(each.engine.topology != lost and each.serves for each in replicas)
 
     async def take_out(self, device: int, why: str) -> bool:
         """Do without what is to blame.
 
         Where nothing could serve then, nobody is: all is tried again; see the protocol.
         """
+        lost = next((each for each in self._serving.engine.topology.replicas if device in each.devices), None)
+        if lost and self._others_serve(lost):
+            self._devices.out(device, why)
+            return True
         try:
             self._plan = await self._planned({*self._devices.all, *self._suspects, device})
         except EngineLostError as error:

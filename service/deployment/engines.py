@@ -1,5 +1,6 @@
 """The engine of a model: what it can run, and how it is started."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
@@ -9,6 +10,7 @@ from runtime.capabilities import Batching, Capabilities
 from runtime.engine import Engine
 from runtime.footprint import weight_bytes
 from runtime.models import Topology, uniform
+from runtime.replicas.engine import ReplicaSet
 from runtime.torch_engine.models import capabilities as of_torch
 from runtime.torch_engine.models import default_blocks
 from runtime.vllm_engine.launch import capabilities as of_vllm
@@ -47,13 +49,30 @@ def load(models: Iterable[ServedModel]) -> None:
 
 async def start(
     model: ServedModel, topology: Topology, launchers: "Launchers | None" = None, batching: Batching | None = None
-) -> Engine:
-    """The model's engine in a topology, the built-in one unless said.
+) -> ReplicaSet:
+    """The model's engine in a topology, the built-in one unless said: one beside the other for each replica.
 
     It fills steps as far as ``batching`` says, or the file.
 
     ``launchers`` of all hosts, where there are several.
     """
+
+    async def alone(replica: Topology, filled: Batching | None) -> Engine:
+        return await _started(model, replica, launchers, filled)
+
+    begun = [alone(replica, batching and batching.of(place)) for place, replica in enumerate(topology.replicas)]
+    tries = await asyncio.gather(*begun, return_exceptions=True)
+    up = [tried for tried in tries if not isinstance(tried, BaseException)]
+    if failed := [tried for tried in tries if isinstance(tried, BaseException)]:
+        await asyncio.gather(*(engine.close() for engine in up))
+        raise failed[0]
+    return ReplicaSet(up, alone)
+
+
+async def _started(
+    model: ServedModel, topology: Topology, launchers: "Launchers | None", batching: Batching | None
+) -> Engine:
+    """The engine of one replica."""
     folder = model.to_serve().resolve() if launchers else model.to_serve()
     if model.engine.name == "vllm":
         from runtime.vllm_engine.engine import VllmEngine

@@ -277,12 +277,13 @@ def refuse_impossible(topology: Topology, spec: ModelSpec, cluster: Cluster, blo
         TopologyError: devices or layers that are not so, or no memory for KV.
     """
     topology.check(cluster, spec)
-    if not blocks(topology, spec, cluster, block_tokens):
-        device, size = max(weight_bytes(topology, spec).items(), key=lambda item: item[1])
-        raise TopologyError(
-            f"{topology} does not fit: {size / 1e9:.3g} GB of weights leave no room for KV in the "
-            f"{cluster.gpu(device).memory_bytes / 1e9:.3g} GB of device {device}; give it more devices"
-        )
+    for replica in topology.replicas:
+        if not blocks(replica, spec, cluster, block_tokens):
+            device, size = max(weight_bytes(replica, spec).items(), key=lambda item: item[1])
+            raise TopologyError(
+                f"{replica} does not fit: {size / 1e9:.3g} GB of weights leave no room for KV in the "
+                f"{cluster.gpu(device).memory_bytes / 1e9:.3g} GB of device {device}; give it more devices"
+            )
 
 
 def _config(config: Path) -> Section:

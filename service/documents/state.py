@@ -132,6 +132,19 @@ class NodeDocument(Document):
     gpus: tuple[Gpu, ...]
 
 
+class ReplicaDocument(Document):
+    """One of the pipelines that serve a model beside each other, as it stands now."""
+
+    topology: Topology
+    state: EngineState
+    share: float | None = Field(description="of the requests, as the plan has it; null: no plan says one")
+    taken: float = Field(description="of the requests since that plan")
+    running: int = Field(description="requests that have their first token")
+    waiting: int = Field(description="requests that have none")
+    is_changing: bool = Field(description="new requests avoid it, for it switches or stops")
+    is_leaving: bool = Field(description="it has stopped taking requests, and ends when it is empty")
+
+
 class StateDocument(Document):
     """What runs now."""
 
@@ -142,6 +155,9 @@ class StateDocument(Document):
     origin: str = Field(default="", description="why this topology runs: an operation, or how it was started")
     operation: str | None = Field(description="the operation under way")
     streams: int
+    replicas: tuple[ReplicaDocument, ...] = Field(
+        default=(), description="in the order of the topology, then what leaves"
+    )
     tokens: TokenCounts
     inventory: tuple[NodeDocument, ...] = ()
     out: Mapping[int, str] = Field(default={}, description="devices of it that are out, and why")

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from runtime.capabilities import Batching, Capabilities
-from runtime.engine import Engine
 from runtime.errors import RuntimeFault, TopologyError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.notation import parse_topology
 from runtime.process.liveness import Pauses
+from runtime.replicas.engine import ReplicaSet
 from runtime.torch_engine.models import capabilities as of_torch
 from selector.models import Infeasible, Plan
 from service.deployment import engines
@@ -117,7 +117,7 @@ async def start_without_the_broken(
     devices: Devices,
     beginning: Callable[[Collection[int]], Beginning],
     launchers: "Launchers | None" = None,
-) -> tuple[Engine, Beginning]:
+) -> tuple[ReplicaSet, Beginning]:
     """Start the model's engine; a device that is to blame for two failed starts is left out.
 
     One that goes out meanwhile, as those of a lost host do, is left out like one that was out before.
@@ -152,7 +152,7 @@ async def start_without_the_broken(
 
 async def start(
     model: ServedModel, devices: Devices, beginning: Beginning, launchers: "Launchers | None" = None
-) -> tuple[Engine, Beginning]:
+) -> tuple[ReplicaSet, Beginning]:
     """The model's engine; if what an earlier switch committed does not come up, as the file says.
 
     Raises:

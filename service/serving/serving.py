@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,10 +15,12 @@ from pydantic import JsonValue
 from intent.models import Intent
 from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
-from runtime.engine import Engine, EngineState
+from runtime.engine import EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.process.supervised import begin, cancel
+from runtime.replicas.engine import ReplicaSet
+from runtime.replicas.transition import Transition
 from runtime.router import Router
 from runtime.stream import Gaps
 from selector.models import Plan
@@ -60,7 +62,7 @@ class StoreJournal:
     A write leaves the event loop free for the streams.
     """
 
-    def __init__(self, store: Store, model: str, engine: Engine, origin: str) -> None:
+    def __init__(self, store: Store, model: str, engine: ReplicaSet, origin: str) -> None:
         self._store = store
         self._model = model
         self._engine = engine
@@ -131,7 +133,7 @@ class Serving:
         self,
         deployment: Deployment,
         model: ServedModel,
-        engine: Engine,
+        engine: ReplicaSet,
         router: Router,
         kept: ServingStorage,
         metrics: Metrics,
@@ -186,6 +188,7 @@ class Serving:
             origin=self._journal.origin,
             operation=self.operation.id if self.operation else None,
             streams=self.router.num_streams,
+            replicas=tuple(self._replica_documents()),
             tokens=docs.TokenCounts.model_validate(self.router.counts),
             inventory=tuple(
                 docs.NodeDocument(name=node.name, link=node.link.kind, gpus=node.gpus)
@@ -197,6 +200,22 @@ class Serving:
                 if gpu.index in self._devices.all
             },
         )
+
+    def _replica_documents(self) -> Iterator[docs.ReplicaDocument]:
+        leaving = self.engine.leaving
+        taken = sum(each.num_taken for each in self.engine.replicas) or 1
+        for each in (*self.engine.replicas, *leaving):
+            share = self.engine.policy.shares.get(str(each.engine.topology))
+            yield docs.ReplicaDocument(
+                topology=each.engine.topology,
+                state=each.engine.state,
+                share=share.share if share else None,
+                taken=each.num_taken / taken,
+                running=each.work.running,
+                waiting=each.work.waiting,
+                is_changing=each.is_avoided,
+                is_leaving=each in leaving,
+            )
 
     async def apply(self, plan: Plan, consent: Callable[[], Consent], acts: Acts) -> docs.OperationDocument:
         """Start the switch to a plan's target; answers with the operation at once.
@@ -418,7 +437,8 @@ class Serving:
             outage_s = PATIENCE * (predicted.stop_most_s or 0.0) if predicted and ends_first else None
             is_start = predicted and predicted.prepare_s and not ends_first  # not steps filled otherwise
             is_start = is_start and target not in self.engine.capabilities.standby
-            report = await self._coordinator.switch(target, operation.id, on_progress, plan.batching, outage_s)
+            way = Transition(self._coordinator, self.engine, operation.id, on_progress, outage_s)
+            report = await way.run(target, plan.batching)
             if report.phase is Phase.DONE and predicted and is_start:
                 self._starts_s.append(max(0.05, report.warming_s - (predicted.loading_s or 0.0)))
             await self._conclude(report)

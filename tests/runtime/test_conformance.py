@@ -18,6 +18,7 @@ from runtime.errors import EngineLostError, Reason, RequestError, SwitchError
 from runtime.ledger import Accepted, Ledger
 from runtime.models import Topology
 from runtime.notation import parse_topology
+from runtime.replicas.engine import ReplicaSet
 from tests.runtime.scripted import ScriptedEngine, cluster_of, topology
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,6 +41,19 @@ async def scripted(folder: Path) -> AsyncIterator[Subject]:
     engine = ScriptedEngine(topology(1, 1), max_running=2, max_tokens=LIMIT_TOKENS)
     yield Subject(engine, (topology(1, 1), topology(2), topology(1)))
     await engine.close()
+
+
+@contextlib.asynccontextmanager
+async def replica_set(folder: Path) -> AsyncIterator[Subject]:
+    """Of one replica: what a set adds changes nothing of what an engine does."""
+    engine = ScriptedEngine(topology(1, 1), max_running=2, max_tokens=LIMIT_TOKENS)
+    replicas = ReplicaSet([engine], lambda target, _: _started(target))
+    yield Subject(replicas, (topology(1, 1), topology(2), topology(1)))
+    await replicas.close()
+
+
+async def _started(target: Topology) -> Engine:
+    return ScriptedEngine(target, max_running=2, max_tokens=LIMIT_TOKENS)
 
 
 @contextlib.asynccontextmanager
@@ -102,6 +116,7 @@ def make_checkpoint(folder: Path, head_dim: int = 8) -> None:
 
 ENGINES = [
     scripted,
+    replica_set,
     pytest.param(torch_engine, marks=pytest.mark.slow),
     pytest.param(vllm_engine, marks=[pytest.mark.slow, pytest.mark.vllm]),
 ]

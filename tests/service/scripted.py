@@ -26,7 +26,10 @@ from starlette.datastructures import State
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
 from intent.models import DAYS, LlmSettings
+from runtime.capabilities import Batching
 from runtime.errors import RuntimeFault
+from runtime.models import Topology
+from runtime.replicas.engine import ReplicaSet
 from runtime.tokenizer import Tokenizer
 from selector.models import CpuSamples
 from selector.profiles import fit_cpu
@@ -397,6 +400,12 @@ class ScriptedService:
                 self.server = ApiServer(parts, self._ready.set_result, log_level="error")
             await self.server.serve(sockets=[listener])
 
+    def _engine(self, replica: Topology) -> ScriptedEngine:
+        return ScriptedEngine(replica, self._script, max_running=8, max_tokens=self._max_tokens)
+
+    async def _started(self, replica: Topology, _: Batching | None) -> ScriptedEngine:
+        return self._engine(replica)
+
     async def _compose(self, stack: AsyncExitStack, llm: LlmSettings | None) -> Composition:
         deployment = self._deployment
         if self._owner and self._database:
@@ -413,12 +422,13 @@ class ScriptedService:
             planner = Planner(deployment, model, {"CPU": fit_cpu(SAMPLES)})
             best = partial(RelocationPlanner(deployment, model.name, planner, kept.active).best, load=None)
             beginning = begin(store, deployment, model, kept.devices.all, best)
-            engine = ScriptedEngine(beginning.topology, self._script, max_running=8, max_tokens=self._max_tokens)
+            begun = [self._engine(replica) for replica in beginning.topology.replicas]
+            engine = ReplicaSet(begun, self._started)
             stack.push_async_callback(engine.close)
             told = character_tokenizer(self._template), kept, beginning.origin
             served = serve(deployment, _patient(model), engine, *told)
             servings[model.name], watches[model.name] = await stack.enter_async_context(served)
-            self.engines[model.name] = engine
+            self.engines[model.name] = begun[0]
         profiles = {name: {"CPU": fit_cpu(SAMPLES)} for name in servings}
         access = open_access(store, deployment, self._folder)
         stack.callback(access.end)

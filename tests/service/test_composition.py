@@ -56,6 +56,7 @@ async def test_the_engine_that_the_deployment_names_is_started(tmp_path, monkeyp
 
         async def start(checkpoint: Path, topology, cluster, *settings, name=name, launchers=None, batching=None):
             started.append((name, checkpoint, topology.shape, cluster, *settings))
+            return ScriptedEngine(topology)
 
         monkeypatch.setattr(place, start)
     await engines.start(deployment.model(), engines.first(deployment.model()))
