@@ -355,6 +355,8 @@ class Candidate:
     """How far it fills its steps; None: as the engine is set."""
     replicas: tuple[ReplicaShare, ...] = ()
     """Of a set, in its order; empty: it is one pipeline."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What goals for replicas read: how many each node has, and how many devices or nodes may be lost. Empty: nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from runtime.errors import TopologyError
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
 from selector.models import Candidate, Frontier, Prediction, Profile, ProfileError, ReplicaShare, SearchInput, Source
-from selector.objectives import barred_tenants
+from selector.objectives import barred_tenants, named_tenants
 from selector.performance.joint import SetFigures, judged_set
 from selector.performance.judge import LoadFigures, judged, sustained_rps
 from selector.performance.load import IDLE_RPS, SERVING_SHARE
@@ -96,7 +96,8 @@ def _joint(
     servers = _servers(topology, problem, profiles, steps)
     barred = tuple(barred_tenants(replica, problem) for replica in topology.replicas)
     longest = problem.model.max_position_embeddings
-    return judged_set(servers, problem.workload, longest, barred, problem.bounds) if servers else None
+    tenants = (*named_tenants(problem), "")
+    return judged_set(servers, problem.workload, longest, barred, problem.bounds, tenants) if servers else None
 
 
 def _candidate_of_set(
@@ -107,7 +108,7 @@ def _candidate_of_set(
         share = found.given[place]
         part = replace(problem, workload=replace(problem.workload, rate_rps=problem.workload.rate_rps * share))
         prediction = _prediction(replica, part, profiles, found.each[place])
-        not_for = tuple(sorted(barred_tenants(replica, problem)))
+        not_for = tuple(sorted(name or OTHERS for name in barred_tenants(replica, problem)))
         replicas.append(ReplicaShare(replica, steps.of(place), share, found.planned[place], prediction, not_for))
     together = replace(
         _prediction(topology, problem, profiles, found.together),
@@ -188,6 +189,9 @@ def _extrapolates(stage: Stage, profile: Profile) -> bool:
 def _doubt(source: Source) -> int:
     return get_args(Source).index(source)
 
+
+OTHERS = "everyone else"
+"""Tenants of whom nothing was said."""
 
 LOADS = 24
 """Rates of a frontier, closer together where latency rises."""

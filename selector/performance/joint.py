@@ -48,13 +48,16 @@ def judged_set(
     most_tokens: int,
     barred: tuple[frozenset[str], ...],
     bounds: LatencyBounds = NO_BOUNDS,
+    tenants: tuple[str, ...] = ("",),
 ) -> SetFigures | None:
     """Of replicas, of which each may not serve some tenants; None where somebody is served nowhere.
 
-    Tenants that are barred somewhere and everyone else send as many requests each: nobody knows better.
+    All tenants (the empty name is everyone else) send as many requests: nobody knows better.
     """
     rate_rps = max(workload.rate_rps, IDLE_RPS)
-    return _judged_set(servers, replace(workload, rate_rps=rate_rps, concurrency=1), most_tokens, barred, bounds)
+    return _judged_set(
+        servers, replace(workload, rate_rps=rate_rps, concurrency=1), most_tokens, barred, bounds, tenants
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -64,15 +67,15 @@ def _judged_set(
     most_tokens: int,
     barred: tuple[frozenset[str], ...],
     bounds: LatencyBounds,
+    tenants: tuple[str, ...],
 ) -> SetFigures | None:
     sustained = [sustained_rps(server, workload, most_tokens) for server in servers]
-    tenants = sorted(frozenset[str]().union(*barred))
-    may_serve = np.array([[name not in names for names in barred] for name in (*tenants, None)])
+    may_serve = np.array([[name not in names for names in barred] for name in tenants])
     if not all(sustained) or not may_serve.any(axis=1).all():
         return None
     batches = [batch_of(server, workload) for server in servers]
     drawn = arrivals(workload, _requests_of_all(servers, workload, sustained), most_tokens)
-    classes = Classes.of(drawn, [*tenants, ""])
+    classes = Classes.of(drawn, tenants)
     routing = routing_of(servers, workload, sustained, classes, may_serve, bounds)
     planned = tuple(dict(zip(classes.words, np.nan_to_num(part).tolist(), strict=True)) for part in routing.shares.T)
     if workload.rate_rps >= sum(sustained):

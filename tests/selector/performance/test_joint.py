@@ -90,11 +90,11 @@ def test_a_replica_that_misses_a_bound_is_taken_only_where_none_holds_it(pair, p
 
 def test_nobody_is_served_where_he_may_not_be(pair, peak):
     barred = (NOBODY_BARRED, frozenset({"enterprise"}))
-    found = judged_set(pair, peak, 8192, barred)
+    found = judged_set(pair, peak, 8192, barred, tenants=("enterprise", ""))
     assert all(part == 0 for words, part in found.planned[1].items() if words.startswith("enterprise"))
     assert any(part > 0 for words, part in found.planned[1].items() if not words.startswith("enterprise"))
     assert found.given[0] >= 0.5
-    assert judged_set(pair, peak, 8192, (frozenset({"free"}),) * 2) is None
+    assert judged_set(pair, peak, 8192, (frozenset({"free"}),) * 2, tenants=("free", "")) is None
 
 
 @rows("rule", ["finish", "round robin"])
