@@ -10,11 +10,14 @@ from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import Cluster, LayerRange, Node, Precision, Stage, Topology
 from selector.models import Profile, SearchInput, Way
 from selector.objectives import Bound, thresholds
+from selector.performance.load import IDLE_RPS
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import BLOCK_TOKENS, Setting, dealt, pools_of
 from selector.pipelines.optimum import Metric, Proof, Threshold, ladder, most_held, provably_none
 from selector.space import blocks_to_move, groups, narrowed, stage_counts, stage_kinds
 from selector.switching import way
+
+_BEYOND = 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Finder:
         """That nothing holds the goals for less than a cost, as far as bounds know it."""
         bounds = [*thresholds(goals, self.problem.workload), *self._limits]
         return provably_none(self.grids(_wishes(goals)), bounds, Threshold(self.cost, cost))
+
+    def fits_below(self, cost: float) -> bool:
+        """Whether a pipeline may fit that costs no more, with one request, whatever the goals."""
+        alone = replace(self.problem, workload=replace(self.problem.workload, rate_rps=IDLE_RPS, concurrency=1))
+        return replace(self, problem=alone).none_below((), cost / _BEYOND) is None
 
     @property
     def cost(self) -> Metric:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, Self, get_args
 
-from intent.models import Finding
+from intent.models import Finding, Placement, PrecisionRule
 from intent.tables import mapping
 from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities, Limits
 from runtime.errors import UnsupportedModelError
@@ -314,6 +314,34 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class LatencyBounds:
+    """What requests may meet at most, in seconds, as far as a goal says it: a router avoids replicas that miss it."""
+
+    ttft_s: float = math.inf
+    tpot_s: float = math.inf
+
+
+NO_BOUNDS = LatencyBounds()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaShare:
+    """One replica of a set: what it is, what it gets, and what it is predicted to do with that."""
+
+    __get_pydantic_json_schema__ = DESCRIBED
+
+    topology: Topology
+    batching: Batching
+    share: float
+    """Of all requests."""
+    shares: Mapping[str, float]
+    """Class of requests (tenant, length of the prompt), in words, to the share of it that is planned to go here."""
+    prediction: Prediction
+    not_for: tuple[str, ...] = ()
+    """Tenants whom it may not serve."""
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One topology with what it is predicted to do and why it is not better placed."""
 
@@ -325,6 +353,10 @@ class Candidate:
     """Why it was chosen, came second or lost; one sentence for people."""
     batching: Batching | None = None
     """How far it fills its steps; None: as the engine is set."""
+    replicas: tuple[ReplicaShare, ...] = ()
+    """Of a set, in its order; empty: it is one pipeline."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What goals for replicas read: how many each node has, and how many devices or nodes may be lost. Empty: nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +375,10 @@ class SearchInput:
     """The weight format that the deployment names for the model; None: the first full one."""
     running: Batching | None = None
     """How what runs fills its steps; None: as far as it may."""
+    bounds: LatencyBounds = NO_BOUNDS
+    """What the router of a set keeps requests within."""
+    for_tenants: tuple[PrecisionRule | Placement, ...] = ()
+    """What was said for one tenant: replicas that break it do not serve that tenant."""
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -514,6 +550,8 @@ class Plan:
     """The operation that applied it; null: none has, or its document was made before."""
     simulation: "Simulation | None" = None
     """Of its target, where somebody asked for it."""
+    replicas: tuple[ReplicaShare, ...] = ()
+    """Of a set, in the target's order; empty: it is one pipeline."""
 
     @property
     def changes(self) -> bool:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from intent.models import LATENCIES, Config, Objective
+from intent.models import Config, Objective
 from selector import explain
 from selector.finder import Finder
 from selector.models import Candidate, Infeasible
-from selector.objectives import UNSAID, WORKLOAD_RATE, Bound, margin_of, wants_use
+from selector.objectives import UNSAID, WORKLOAD_RATE, Bound, hangs_on_the_load, margin_of, wants_use
 from selector.space import why_never, why_no_stage
 from selector.switching import without_outage
 from selector.trial import Trial, first_of_each
@@ -84,7 +84,7 @@ class Infeasibility:
 
     def _serving_most(self, found: Sequence[Candidate]) -> Candidate | None:
         """Where requests pile up on what is nearest: what holds all goals at the largest part of the load."""
-        timed = [bound for bound in self.trial.ranking.demands.bounds if _hangs_on_the_load(bound)]
+        timed = [bound for bound in self.trial.ranking.demands.bounds if hangs_on_the_load(bound)]
         others = [bound for bound in self.trial.ranking.demands.bounds if bound not in timed]
         calm = sorted(
             self.trial.ranking.holding(others, found), key=lambda each: self.trial.shortfall_at(_CALM, each, timed)
@@ -174,7 +174,7 @@ class Infeasibility:
     def _part(self, nearest: Candidate) -> tuple[float, tuple[str, ...]]:
         """How much of the load the nearest holds all goals at, or what may be spent buys; and that in words."""
         demands = self.trial.ranking.demands
-        timed = [bound for bound in demands.bounds if _hangs_on_the_load(bound)]
+        timed = [bound for bound in demands.bounds if hangs_on_the_load(bound)]
         counted = [bound for bound in demands.bounds if bound not in timed]
         if not timed or any(map(wants_use, counted)):
             return 0.0, ()
@@ -220,7 +220,3 @@ def _aim(bound: Bound) -> Objective | None:
     if not isinstance(bound, Objective) or bound.op == "==" or wants_use(bound):
         return None
     return replace(bound, op="minimize" if bound.op == "<=" else "maximize", value=None)
-
-
-def _hangs_on_the_load(bound: Bound) -> bool:
-    return isinstance(bound, Objective) and bound.metric in {*LATENCIES, "gpu_util"} and bound.op == "<="

@@ -1,6 +1,7 @@
 """What goals ask of a topology: devices, order, figures, beside today. Pure."""
 
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ from intent.models import (
     TenantException,
 )
 from runtime.models import BYTES_PER_VALUE, Cluster, Topology
-from selector.models import Candidate, Margin, Prediction, SearchInput, Workload
+from selector.models import Candidate, Margin, SearchInput, Workload
 from selector.pipelines.optimum import Metric, Threshold
 
 
@@ -284,6 +285,15 @@ def _keep_up(problem: SearchInput) -> Objective:
     return Objective("gpu_util", "<=", evidence=WORKLOAD_RATE, value=most, unit="ratio")
 
 
+COMPARED = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
+"""How goals for the topology compare."""
+
+
+def hangs_on_the_load(bound: Bound) -> bool:
+    """Whether it holds at a small part of the load sooner than at all of it."""
+    return isinstance(bound, Objective) and bound.metric in {*LATENCIES, "gpu_util"} and bound.op == "<="
+
+
 def wants_use(goal: Goal) -> bool:
     """Whether a goal asks for busy devices."""
     return isinstance(goal, Objective) and goal.metric == "gpu_util" and goal.op in {">=", "maximize"}
@@ -328,23 +338,52 @@ def _permitted(rule: PrecisionRule, names: Collection[str]) -> set[str]:
 
 def said_for(goal: Goal) -> str | None:
     """The one tenant for whom a rule was said that narrows precisions or places, for everyone then."""
-    tenant = getattr(goal, "tenant", None)
-    if isinstance(goal, Placement):
-        tenant = (goal.workload or "").removeprefix(TENANT) if (goal.workload or "").startswith(TENANT) else None
     is_rule = isinstance(goal, PrecisionRule | Placement) and goal.rule not in {"allow", "prefer"}
-    return tenant if is_rule else None
+    return _tenant_of(goal) if is_rule else None
+
+
+def named_tenants(problem: SearchInput) -> tuple[str, ...]:
+    """Those for whom something was said alone."""
+    return tuple(sorted({_tenant_of(goal) or "" for goal in problem.for_tenants}))
+
+
+def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
+    """The tenants whom a replica may not serve, by what was said for them; the empty name is everyone else."""
+    formats = {stage.precision_of(layer).weights for stage in replica.stages for layer in stage.layers}
+    opened = [goal for goal in problem.for_tenants if isinstance(goal, PrecisionRule) and goal.rule == "allow"]
+    barred = set[str]()
+    for name in formats & {goal.value for goal in opened}:
+        barred |= {*named_tenants(problem), ""} - {goal.tenant for goal in opened if goal.value == name}
+    for goal in problem.for_tenants:
+        if isinstance(goal, Placement):
+            named = problem.cluster.named(goal.selector)
+            breaks = bool(set(replica.devices) - named if goal.rule == "require" else set(replica.devices) & named)
+        else:
+            breaks = goal.rule != "allow" and formats != _permitted(goal, formats)
+        barred |= {_tenant_of(goal) or ""} if breaks else set()
+    return frozenset(barred)
+
+
+def _tenant_of(goal: Goal) -> str | None:
+    if not isinstance(goal, Placement):
+        return getattr(goal, "tenant", None)
+    workload = goal.workload or ""
+    return workload.removeprefix(TENANT) if workload.startswith(TENANT) else None
 
 
 def _named(rule: PrecisionRule) -> set[str]:
     return set(FULL) if rule.value == "full" else {rule.value}
 
 
-def value_of(goal: Bound, topology: Topology, prediction: Prediction, workload: Workload) -> float:
+def value_of(goal: Bound, candidate: Candidate, workload: Workload) -> float:
     """What a goal reads, in the goal's own unit."""
+    prediction = candidate.prediction
     if isinstance(goal, Config):
+        topology = candidate.topology
         degrees = [stage.tp_size for stage in topology.stages]
         tp = max(degrees) if goal.op == "<=" else min(degrees)
-        return float({"tp": tp, "pp": topology.pp_size, "replicas": 1}[goal.key])
+        counts = {"tp": tp, "pp": topology.pp_size, "replicas": len(topology.replicas), **candidate.counts}
+        return float(counts.get(goal.key, 0))
     if goal.metric in LATENCIES:
         readings = {"ttft": prediction.ttft_s, "tpot": prediction.tpot_s, "e2e": prediction.e2e_s}
         return readings[goal.metric][goal.stat or "mean"]
@@ -423,7 +462,7 @@ def margin_of(goal: Bound, candidate: Candidate, workload: Workload, words: str 
 
     ``headroom`` is the share of the error band that has to be free.
     """
-    predicted = value_of(goal, candidate.topology, candidate.prediction, workload)
+    predicted = value_of(goal, candidate, workload)
     bound = float(goal.value if goal.value is not None else 0)
     banded = isinstance(goal, Objective) and goal.metric in _BANDED
     off = candidate.prediction.error_band * headroom if banded else 0.0
@@ -449,6 +488,6 @@ def absolute(goals: Sequence[Goal], today: Candidate | None, workload: Workload)
 def _bound(goal: Relative, today: Candidate, workload: Workload) -> Objective:
     unit = goal.unit or UNITS[goal.metric][0]
     objective = Objective(goal.metric, goal.op, goal.evidence, stat=goal.stat, unit=unit)
-    current = value_of(objective, today.topology, today.prediction, workload)
+    current = value_of(objective, today, workload)
     value = current * goal.factor if goal.factor is not None else current + (goal.delta or 0.0)
     return replace(objective, value=value, window=goal.window, tenant=goal.tenant, model=goal.model)

@@ -42,6 +42,7 @@ def named(
         batching=found.batching,
         now_batching=(problem.running or problem.batching) if problem.now else None,
         prediction=found.prediction,
+        replicas=found.replicas,
         now_prediction=today.prediction if today else None,
         runner_up=None,
         reasons=(f"named, not searched for: {explain.summary(found)}", *(told(change) if change else ())),

@@ -9,7 +9,9 @@ from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities
 from runtime.errors import TopologyError
 from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
-from selector.models import Candidate, Frontier, Prediction, Profile, ProfileError, SearchInput, Source
+from selector.models import Candidate, Frontier, Prediction, Profile, ProfileError, ReplicaShare, SearchInput, Source
+from selector.objectives import barred_tenants, named_tenants
+from selector.performance.joint import SetFigures, judged_set
 from selector.performance.judge import LoadFigures, judged, sustained_rps
 from selector.performance.load import IDLE_RPS, SERVING_SHARE
 from selector.performance.perf import ServerModel, stage_costs
@@ -47,13 +49,17 @@ def candidate(
 ) -> Candidate | None:
     """A topology with what it is predicted to do.
 
-    Steps are filled as said, else as they are, else as far as they may. None if it does not hold the KV of the load.
+    Steps are filled as said, else as they are, else as far as they may. None if it does not hold the KV of the load, or if no
+    replica may serve some tenant.
 
     Raises:
         ProfileError: a device kind, format or group size without figures.
         TopologyError: two stages on nodes without a network between them.
     """
     steps = batching or usual_batching(topology, problem)
+    if len(topology.replicas) > 1:
+        joint = _joint(topology, problem, profiles, steps)
+        return _candidate_of_set(topology, problem, profiles, steps, joint) if joint else None
     found = outcome(topology, problem, profiles, steps)
     return Candidate(topology, _prediction(topology, problem, profiles, found), "", batching=steps) if found else None
 
@@ -61,15 +67,54 @@ def candidate(
 def outcome(
     topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
 ) -> LoadFigures | None:
-    """What the simulation gives of a topology; as ``candidate`` otherwise."""
+    """What the simulation gives of a topology, of several replicas all together; as ``candidate`` otherwise."""
     steps = batching or usual_batching(topology, problem)
-    server = server_of(topology, problem.model, problem.cluster, profiles, steps, problem.capabilities)
+    if len(topology.replicas) > 1:
+        joint = _joint(topology, problem, profiles, steps)
+        return joint.together if joint else None
+    servers = _servers(topology, problem, profiles, steps)
+    found = judged(servers[0], problem.workload, problem.model.max_position_embeddings) if servers else None
+    return found if found and found.sustained_rps else None
+
+
+def _servers(
+    topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], steps: Batching
+) -> tuple[ServerModel, ...]:
+    """Of each replica; none where they do not hold the KV of the load together."""
+    servers = tuple(
+        server_of(replica, problem.model, problem.cluster, profiles, steps.of(place), problem.capabilities)
+        for place, replica in enumerate(topology.replicas)
+    )
     workload = problem.workload
     held = max(1, workload.concurrency) * (workload.input_tokens + workload.output_tokens)
-    if server.kv_tokens < held:
-        return None
-    found = judged(server, workload, problem.model.max_position_embeddings)
-    return found if found.sustained_rps else None
+    return servers if sum(server.kv_tokens for server in servers) >= held else ()
+
+
+def _joint(
+    topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], steps: Batching
+) -> SetFigures | None:
+    servers = _servers(topology, problem, profiles, steps)
+    barred = tuple(barred_tenants(replica, problem) for replica in topology.replicas)
+    longest = problem.model.max_position_embeddings
+    tenants = (*named_tenants(problem), "")
+    return judged_set(servers, problem.workload, longest, barred, problem.bounds, tenants) if servers else None
+
+
+def _candidate_of_set(
+    topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], steps: Batching, found: SetFigures
+) -> Candidate:
+    replicas = []
+    for place, replica in enumerate(topology.replicas):
+        share = found.given[place]
+        part = replace(problem, workload=replace(problem.workload, rate_rps=problem.workload.rate_rps * share))
+        prediction = _prediction(replica, part, profiles, found.each[place])
+        not_for = tuple(sorted(name or OTHERS for name in barred_tenants(replica, problem)))
+        replicas.append(ReplicaShare(replica, steps.of(place), share, found.planned[place], prediction, not_for))
+    together = replace(
+        _prediction(topology, problem, profiles, found.together),
+        quality_loss=math.fsum(each.share * each.prediction.quality_loss for each in replicas),
+    )
+    return Candidate(topology, together, "", steps, tuple(replicas))
 
 
 def known(
@@ -145,6 +190,9 @@ def _doubt(source: Source) -> int:
     return get_args(Source).index(source)
 
 
+OTHERS = "everyone else"
+"""Tenants of whom nothing was said."""
+
 LOADS = 24
 """Rates of a frontier, closer together where latency rises."""
 _HIGHEST = 0.98
@@ -164,8 +212,8 @@ def frontier(
     """
     alone = replace(problem, workload=replace(problem.workload, concurrency=1))
     steps = batching or usual_batching(topology, problem)
-    server = server_of(topology, problem.model, problem.cluster, profiles, steps, problem.capabilities)
-    most = sustained_rps(server, problem.workload, problem.model.max_position_embeddings)
+    servers = _servers(topology, alone, profiles, steps)
+    most = sum(sustained_rps(server, problem.workload, problem.model.max_position_embeddings) for server in servers)
     rates = [most * _HIGHEST * math.sin(math.pi / 2 * step / LOADS) for step in range(1, LOADS + 1)]
     points = [
         (rate, found.prediction.ttft_s["p99"], found.prediction.tpot_s["p99"])

@@ -109,7 +109,7 @@ class Ranking:
 
     def reading(self, goal: Bound, candidate: Candidate) -> float:
         """What a goal reads of a candidate, in the goal's unit."""
-        return value_of(goal, candidate.topology, candidate.prediction, self.problem.workload)
+        return value_of(goal, candidate, self.problem.workload)
 
     def cost(self, candidate: Candidate) -> float:
         """By the hour, or in devices where some have no price."""

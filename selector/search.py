@@ -3,14 +3,16 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
-from intent.models import Goal, Objective, ReconfigRule, Relative, TenantException
+from intent.models import Goal, Objective, Placement, PrecisionRule, ReconfigRule, Relative, TenantException
 from runtime.models import Cluster, Topology
 from selector import explain
 from selector.finder import Finder
 from selector.models import (
     Candidate,
     Infeasible,
+    LatencyBounds,
     LeftOut,
     Plan,
     PlanRef,
@@ -19,9 +21,21 @@ from selector.models import (
     SwitchPrediction,
 )
 from selector.nearest import Infeasibility
-from selector.objectives import FULL, UNSAID, Demands, Places, absolute, places, precisions_for, sort_goals
+from selector.objectives import (
+    FULL,
+    UNSAID,
+    Bound,
+    Demands,
+    Places,
+    absolute,
+    places,
+    precisions_for,
+    said_for,
+    sort_goals,
+)
 from selector.prediction import as_it_runs
 from selector.ranking import Ranking
+from selector.sets import SetSearch
 from selector.space import blocker, weights_of
 from selector.switching import bytes_to_move, crossing, switch, told, without_outage
 from selector.trial import MOST, TUNED, Trial
@@ -58,11 +72,18 @@ class _Question:
     """All there is, whatever goals leave of it."""
     bounds_stops: bool
     """Whether a goal bounds how long a switch stops streams."""
+    for_sets: Finder
+    """Where sets are looked for: with what was said for one tenant, which holds for that tenant's replicas alone."""
 
     @property
     def demands(self) -> Demands:
         """What is demanded."""
         return self.trial.ranking.demands
+
+    @property
+    def demands_apart(self) -> bool:
+        """Whether something was said for one tenant, which holds for that tenant's replicas alone."""
+        return bool(self.for_sets.problem.for_tenants)
 
     @property
     def may_stand_still(self) -> bool:
@@ -79,7 +100,8 @@ class _Question:
     def barred(self) -> str:
         """Why what runs may not go on; empty: it may."""
         now = self.finder.problem.now
-        return blocker(now, self.finder.problem, self.finder.precisions) if now else ""
+        finder = self.for_sets if now and len(now.replicas) > 1 else self.finder
+        return blocker(now, finder.problem, finder.precisions) if now else ""
 
 
 def select(
@@ -113,10 +135,48 @@ def _opened(goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, 
         fresh for old, fresh in zip(goals, settled, strict=True) if fresh is not old and isinstance(fresh, Objective)
     ]
     demands = replace(sort_goals(settled, here), relative=frozenset(new))
-    finder = Finder(here, profiles, _precisions(demands, here, profiles), demands.most_quality_loss)
+    finder = Finder(here, profiles, _precisions(demands.rules, demands, here, profiles), demands.most_quality_loss)
+    for_sets = _for_sets(goals, demands, problem, finder)
     notes = (*where.notes, *map(explain.relative_to_today, new), *_notes(finder, demands, goals))
     repeated = _Asked(ticket, notes, *_accounted(settled, demands, here))
-    return _Question(where, finder, Trial(Ranking(demands, here), profiles), repeated, problem.cluster, bounds_stops)
+    trial = Trial(Ranking(demands, for_sets.problem), profiles)
+    return _Question(where, finder, trial, repeated, problem.cluster, bounds_stops, for_sets)
+
+
+def _for_sets(goals: Sequence[Goal], demands: Demands, problem: SearchInput, finder: Finder) -> Finder:
+    """As a finder, with the places and formats that some tenant may have, and what the router keeps requests within."""
+    for_one = [goal for goal in goals if said_for(goal) or _is_leave(goal)]
+    for_all = [rule for rule in demands.rules if rule not in for_one]
+    formats = _precisions(for_all, demands, finder.problem, finder.profiles)
+    narrow = tuple(
+        goal
+        for goal in for_one
+        if isinstance(goal, PrecisionRule | Placement)
+        and not (_is_leave(goal) and getattr(goal, "value", "") in formats)
+    )
+    opened = {getattr(goal, "value", "") for goal in narrow if _is_leave(goal)}
+    available = _available(finder.problem, finder.profiles)
+    cluster = (
+        places([goal for goal in goals if not said_for(goal)], problem).allowed if narrow else finder.problem.cluster
+    )
+    limits = {
+        metric: min((goal.value or math.inf for goal in demands.bounds if _bounds(goal, metric)), default=math.inf)
+        for metric in ("ttft", "tpot")
+    }
+    here = replace(
+        finder.problem, cluster=cluster, bounds=LatencyBounds(limits["ttft"], limits["tpot"]), for_tenants=narrow
+    )
+    wide = tuple(name for name in available if name in {*formats, *opened})
+    return replace(finder, problem=here, precisions=wide if narrow else finder.precisions)
+
+
+def _is_leave(goal: Goal) -> bool:
+    """Whether it opens a format for one tenant alone."""
+    return isinstance(goal, PrecisionRule) and goal.rule == "allow" and goal.tenant is not None
+
+
+def _bounds(goal: Bound, metric: str) -> TypeGuard[Objective]:
+    return isinstance(goal, Objective) and goal.metric == metric and goal.op == "<="
 
 
 def _searched(question: _Question, today: Candidate | None) -> Plan | Infeasible:
@@ -169,11 +229,46 @@ def _explored(question: _Question, finder: Finder) -> list[Candidate]:
             trial.tune(found, goals, objective)
             if demands.balance:
                 trial.tune(sorted(found, key=trial.ranking.weighed_up)[:TUNED], goals, objective)
-        if held := trial.ranking.holding(goals, trial.candidates):
+        if held := trial.ranking.holding(goals, _within(question, finder)):
             trial.tune([trial.ranking.best(held)], goals)
+        _try_sets(question, finder, goals, objective)
+        if trial.ranking.holding(goals, _within(question, finder)):
             break
+    return _within(question, finder)
+
+
+def _within(question: _Question, finder: Finder) -> list[Candidate]:
+    """What was simulated of what a finder may use."""
     allowed = {gpu.index for gpu in finder.problem.cluster.gpus}
-    return [each for each in trial.candidates if allowed.issuperset(each.topology.devices)]
+    wide = {gpu.index for gpu in question.for_sets.problem.cluster.gpus} if question.demands_apart else allowed
+    return [
+        each
+        for each in question.trial.candidates
+        if (wide if each.replicas else allowed).issuperset(each.topology.devices)
+    ]
+
+
+def _try_sets(question: _Question, finder: Finder, goals: Sequence[Bound], objective: Bound | None) -> None:
+    """Simulate sets of replicas, where one may win.
+
+    That is where no pipeline holds the goals, where as much as can be is to be served, or where what holds them costs more than
+    two of the smallest replicas.
+    """
+    trial = question.trial
+    held = trial.ranking.holding(goals, _within(question, finder))
+    best = trial.ranking.best(held) if held else None
+    wanted = finder.timed(objective)
+    below = math.inf
+    if len(question.for_sets.problem.cluster.gpus) < 2 or trial.wants_use:
+        return
+    if best and not (wanted and wanted.metric == "rate"):
+        below = trial.ranking.cost(best)
+        if wanted or (question.today in held and not question.demands.optimise) or not finder.fits_below(below / 2):
+            return
+    looked = question.for_sets if question.demands_apart else finder
+    bounds = question.for_sets.problem.bounds
+    where = replace(looked, problem=replace(looked.problem, bounds=bounds), ways=finder.ways)
+    SetSearch(where, trial, tuple(goals)).judged(objective, below)
 
 
 def _accounted(
@@ -207,15 +302,17 @@ def _stays(question: _Question, today: Candidate | None, note: str) -> Plan | In
     return _plan(replace(question, asked=repeated.noting(note)), today, today)
 
 
-def _precisions(demands: Demands, problem: SearchInput, profiles: Mapping[str, Profile]) -> tuple[str, ...]:
+def _precisions(
+    rules: Sequence[PrecisionRule], demands: Demands, problem: SearchInput, profiles: Mapping[str, Profile]
+) -> tuple[str, ...]:
     """The weight formats to search: by the rules, and any in which a bound on quality leaves a layer."""
     available = _available(problem, profiles)
     running = weights_of(problem.now) if problem.now else {problem.precision} if problem.precision else set[str]()
-    chosen = precisions_for(demands.rules, running, available)
+    chosen = precisions_for(rules, running, available)
     most = demands.most_quality_loss
     if most is None:
         return chosen
-    ruled_out = set(available) - set(precisions_for(demands.rules, set(available), available))
+    ruled_out = set(available) - set(precisions_for(rules, set(available), available))
     losses = dict.fromkeys(FULL, 0.0) | dict(problem.limits.quality_loss)
     in_all = most * problem.model.num_layers
     return tuple(name for name in available if losses.get(name, math.inf) <= in_all and name not in ruled_out)
@@ -291,6 +388,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
         batching=best.batching,
         now_batching=(problem.running or problem.batching) if problem.now else None,
         prediction=best.prediction,
+        replicas=best.replicas,
         now_prediction=today.prediction if today else None,
         runner_up=replace(second, reason=ranking.why_loses(second, best)) if second else None,
         reasons=(
@@ -384,9 +482,13 @@ def _runner_up(question: _Question, best: Candidate, found: Candidate) -> Candid
     return question.trial.ranking.best(others) if others else None
 
 
-def _shape(topology: Topology) -> tuple[int, tuple[str, ...]]:
-    """How many stages, on how many devices of each kind."""
-    return topology.pp_size, tuple(sorted(stage.kind for stage in topology.stages for _ in stage.devices))
+def _shape(topology: Topology) -> tuple[object, ...]:
+    """How many replicas and stages, on how many devices of each kind."""
+    return (
+        len(topology.replicas),
+        topology.pp_size,
+        tuple(sorted(stage.kind for stage in topology.stages for _ in stage.devices)),
+    )
 
 
 def _becomes_of_today(question: _Question, best: Candidate, today: Candidate | None) -> list[str]:

@@ -6,7 +6,6 @@ Limits, engine capabilities and goals for the topology itself narrow the space b
 """
 
 import math
-import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from intent.models import Config
@@ -15,10 +14,9 @@ from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
 from runtime.models import Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
 from selector.models import Profile, SearchInput
+from selector.objectives import COMPARED
 from selector.pipelines.balance import MOST_STAGES
 from selector.pipelines.operating import BLOCK_TOKENS, OperatingLoad, Pool, StageKind
-
-_COMPARED = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 
 
 def stage_kinds(
@@ -55,18 +53,18 @@ def stage_counts(problem: SearchInput) -> list[int]:
 def narrowed(
     kinds: Sequence[StageKind], counts: Sequence[int], wishes: Sequence[Config]
 ) -> tuple[list[StageKind], list[int]]:
-    """What goals for TP and PP leave; one replica is all there is, so a goal for more leaves nothing."""
+    """What goals for TP and PP leave; a pipeline is one replica, with nothing to lose: a goal for more leaves none."""
     kept = list(kinds)
     numbers = list(counts)
     for wish in wishes:
-        if wish.op not in _COMPARED:
+        if wish.op not in COMPARED:
             continue
-        fits = _COMPARED[wish.op]
+        fits = COMPARED[wish.op]
         if wish.key == "tp":
             kept = [kind for kind in kept if fits(kind.tp, wish.value)]
         elif wish.key == "pp":
             numbers = [number for number in numbers if fits(number, wish.value)]
-        elif not fits(1, wish.value):
+        elif not fits(int(wish.key.startswith("replicas")), wish.value):
             return [], []
     return kept, numbers
 

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from intent.models import LATENCIES, Config, Objective
 from runtime.capabilities import Batching
 from runtime.models import Topology
+from selector.losses import COUNTED, counts_of
 from selector.models import Candidate, Profile, SearchInput
 from selector.objectives import Bound, wants_use
 from selector.prediction import candidate, known, usual_batching
@@ -51,18 +53,30 @@ class Trial:
             return None
         steps = batching or usual_batching(topology, self.problem)
         if (topology, steps) not in self.seen:
-            self.seen[topology, steps] = known(topology, self.problem, self.profiles, steps)
+            found = known(topology, self.problem, self.profiles, steps)
+            wishes = [goal for goal in self.ranking.demands.bounds if isinstance(goal, Config) and goal.key in COUNTED]
+            if found and wishes:
+                found = replace(found, counts=counts_of(found, wishes, self.problem.cluster, self._keeps_up))
+            self.seen[topology, steps] = found
         return self.seen[topology, steps]
 
+    def _keeps_up(self, topology: Topology, steps: Batching) -> bool:
+        """Whether what is left of a set holds every hard latency goal."""
+        found = known(topology, self.problem, self.profiles, steps)
+        bounds = self.ranking.demands.bounds
+        timed = [goal for goal in bounds if isinstance(goal, Objective) and goal.metric in LATENCIES]
+        return found is not None and not self.ranking.piles_up(found) and not self.ranking.missed(timed, found)
+
     @property
-    def _wants_use(self) -> bool:
+    def wants_use(self) -> bool:
+        """Whether busy devices are asked for."""
         demands = self.ranking.demands
         return any(map(wants_use, (*demands.bounds, *demands.optimised)))
 
     def _is_only_slower(self, topology: Topology) -> bool:
         """Where busy devices are asked for: whether it is neither what runs, nor cheaper, nor on fewer."""
         now = self.problem.now
-        if now is None or topology == now or not self._wants_use:
+        if now is None or topology == now or not self.wants_use:
             return False
         prices = {gpu.index: gpu.usd_per_hour for gpu in self.problem.cluster.gpus}
         spent, runs = (math.fsum(prices.get(device, 0.0) for device in side.devices) for side in (topology, now))
@@ -94,8 +108,9 @@ class Trial:
         self, found: Iterable[Candidate], bounds: Sequence[Bound], objective: Bound | None = None
     ) -> list[Candidate]:
         """The nearest to some bounds, or the best at an objective, with steps that suit them better."""
-        if self._wants_use:
+        if self.wants_use:
             return []  # what is slow is busy
+        found = [each for each in found if not each.replicas]  # those were tuned one by one
 
         def worth(each: Candidate) -> tuple[float, ...]:
             aim = self.ranking.reading(objective, each) if objective else self.ranking.read(each)

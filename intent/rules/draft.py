@@ -20,6 +20,7 @@ from intent.models import (
     Turn,
     Window,
 )
+from intent.rules.drains import command
 from intent.rules.expectations import is_expectation
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import pattern
@@ -230,7 +231,13 @@ class Draft:
             metrics = self.say("metrics")
             answered = (name.replace(" ", "_") for name in _ANSWERS if pattern(name).search(self.text.lower()))
             code = next(answered, "expectation" if is_expectation(self.text) else "not_understood")
-            words = self.say(code, said=shown, examples=examples, metrics=metrics)
+            words = self.say(
+                code,
+                said=shown,
+                examples=examples,
+                metrics=metrics,
+                **{act: command(self.text, self.catalogue, act) for act in ("drain", "undrain")},
+            )
             self.findings.append(Finding(code, "/text", words))
         elif leftovers and self.goals:
             quoted = ", ".join(dict.fromkeys(self.quoted(token) for token in _contiguous(leftovers)))
@@ -261,7 +268,7 @@ class Draft:
 
 
 _ANSWERS = (
-    "retiring", "device back", "broken device", "redundancy",
+    "retiring", "device back", "draining", "broken device", "redundancy",
     "asking what runs", "asking about promises", "asking why", "going back",
 )  # fmt: skip
 """Classes of ``statements.yaml`` that another command answers; the messages have the same names."""

@@ -13,6 +13,7 @@ from intent.rules.amounts import both_sides, half_more, no_units, numbers, quant
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import MINUS
 from intent.rules.lists import listed
+from intent.rules.losses import with_losses
 from intent.rules.quantities import Quantity
 from intent.rules.respectively import dealt
 from intent.rules.rewriting import Rewrite, Rule, joined, kinds, rewritten, skip, spanning
@@ -28,7 +29,7 @@ FALL = "fall below"
 
 def tokenize(text: str, catalogue: Catalogue) -> list[TextToken]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
-    tokens = _left_over(text, _signed(scan(text, catalogue)))
+    tokens = _left_over(text, _signed(with_losses(text, scan(text, catalogue))))
     for rule in passes(text):
         tokens = list(rewritten(tokens, rule))
     return dealt(listed(percentiles(tokens)))

@@ -11,6 +11,7 @@ from intent.models import Placement
 from intent.rules import scopes
 from intent.rules.clauses import Clause
 from intent.rules.draft import Draft
+from intent.rules.drains import empties
 from intent.rules.kinds import EVERYONE, Kind
 from intent.rules.lexicon import pattern
 from intent.rules.readings import extent, is_idle
@@ -35,6 +36,8 @@ def add_placements(draft: Draft, clause: Clause) -> list[TextToken]:
     end = max(token.end for token in (selectors if refused else (*clause.tokens, *clause.plain)))
     if pattern("device back").search(draft.text[clause.start : end].lower()):
         return selectors  # "put gpu-2 back in rotation": it may serve, and need not
+    if empties(draft.text, clause):
+        return selectors  # another command does it
     counted = clause.joint is None and getattr(before, "metric", None) == "gpu_count"
     if rule is None or (refused and counted):  # "keep two L40S out of it"
         words = draft.say("placement_unclear", said=draft.quoted(selectors[0]))

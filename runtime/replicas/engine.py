@@ -27,9 +27,9 @@ from runtime.errors import EngineLostError, Reason, RequestError, RuntimeFault, 
 from runtime.models import Topology
 from runtime.process.driver import SamePlace
 from runtime.process.supervised import begin, cancel, supervised
-from runtime.replicas.choice import Bounds, Forecast, ReplicaSpeed, choose
-from runtime.replicas.prefixes import Prefixes
-from runtime.replicas.replica import InFlight, Policy, Replica, Share
+from runtime.replicas.choice import Bounds, Forecast, choose
+from runtime.replicas.prefixes import BLOCK, Prefixes, keys_of
+from runtime.replicas.replica import NO_SHARE, InFlight, Policy, Replica
 from runtime.replicas.shadows import Starting, Stopping, Switching
 from runtime.replicas.steps import Change, transition
 
@@ -38,34 +38,26 @@ log = logging.getLogger(__name__)
 StartEngine = Callable[[Topology, Batching | None], Awaitable[Engine]]
 PATIENCE_S = 60.0
 """How long requests of a replica that stops may go on there, until others take them."""
+TOLD = 3
+"""Other replicas that an answer names, the next best."""
 USUAL_TOKENS = 128.0
 """Of an answer, until some have ended."""
 RECENT = 0.02
 """Weight of the last answer's length in the mean."""
 PROBED = 256
 """After so many requests that passed over an idle replica it has the next, within bounds: what is known of it is old."""
-NO_SHARE = Share()
 
 
 class ReplicaSet:
     """The engines of one model, each a replica."""
 
-    def __init__(
-        self,
-        engines: Sequence[Engine],
-        start: StartEngine,
-        speed: Callable[[Topology], ReplicaSpeed] = lambda _: ReplicaSpeed(),
-    ) -> None:
-        """``engines`` serve already; ``start`` brings up another one.
-
-        ``speed`` says how fast a replica is taken to be until it was measured.
-        """
+    def __init__(self, engines: Sequence[Engine], start: StartEngine) -> None:
+        """``engines`` serve already; ``start`` brings up another one."""
         self.patience_s = PATIENCE_S
         self._start = start
-        self._speed = speed
         self._policy = Policy()
         self._comeback: Comeback = SamePlace()
-        self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
+        self._outputs: asyncio.Queue[list[Output] | EngineLostError | None] = asyncio.Queue()
         self._requests: dict[str, InFlight] = {}
         self._prefixes = Prefixes[Replica]()
         self._usual_tokens = USUAL_TOKENS
@@ -143,6 +135,8 @@ class ReplicaSet:
     async def outputs(self) -> AsyncIterator[list[Output]]:
         """Batches of all replicas as they come; see the protocol."""
         while (batch := await self._outputs.get()) is not None:
+            if isinstance(batch, EngineLostError):
+                raise batch
             yield batch
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> Shadow:
@@ -193,6 +187,7 @@ class ReplicaSet:
         self._policy = policy
         for replica in self.replicas:
             replica.num_taken = 0
+        self.heed()
 
     @property
     def leaving(self) -> tuple[Replica, ...]:
@@ -212,13 +207,17 @@ class ReplicaSet:
 
     def add(self, engine: Engine) -> Replica:
         """An engine serves beside the others."""
-        replica = Replica(engine, self._speed(engine.topology))
-        if running := engine.capabilities.running:
-            replica.speed.slots = running.max_sequences
+        replica = Replica(engine)
         engine.comeback = self._comeback
         self._pumps[replica] = asyncio.create_task(supervised("replica", lambda: self._pump(replica)))
         self.replicas = sorted([*self.replicas, replica], key=lambda each: min(each.engine.topology.devices))
+        self.heed()
         return replica
+
+    def heed(self) -> None:
+        """Take each replica for what the policy says of its topology."""
+        for replica in self.replicas:
+            replica.heed(self._policy.shares.get(str(replica.engine.topology), NO_SHARE))
 
     def retire(self, replica: Replica) -> tuple[str, ...]:
         """It takes no more requests; those that it has go on there."""
@@ -267,19 +266,14 @@ class ReplicaSet:
         begin_switch = found.engine.succeed_by if ends_first else found.engine.prepare
         found.is_avoided = len(self.replicas) > 1
         try:
-            return Switching(found, await begin_switch(change.after, wanted), self._speed)
+            return Switching(found, await begin_switch(change.after, wanted), self.heed)
         except BaseException:
             found.is_avoided = False
             raise
 
     def _open(self, tenant: str, tried: Sequence[Replica]) -> list[Replica]:
         """Replicas that may take a request of a tenant: those that serve, or all where none does."""
-        shares = self._policy.shares
-        left = [
-            each
-            for each in self.replicas
-            if each not in tried and tenant not in shares.get(str(each.engine.topology), NO_SHARE).barred
-        ]
+        left = [each for each in self.replicas if each not in tried and tenant not in each.share.barred]
         return [each for each in left if each.serves] or left
 
     def _chosen(self, request: GenerationRequest, tried: Sequence[Replica]) -> InFlight:
@@ -294,36 +288,35 @@ class ReplicaSet:
         tokens = (*request.prompt, *request.past)
         expected = max(1.0, min(self._usual_tokens, request.sampling.max_tokens - len(request.past)))
         if len(able) == 1:
-            return able[0].in_flight(request, request.epoch, len(tokens), expected)
-        cached = self._prefixes.cached(tokens, able)
-        options = [each.in_flight(request, request.epoch, len(tokens) - cached[each], expected) for each in able]
+            return able[0].in_flight(request, able[0].forecast(len(tokens), expected), len(tokens))
+        keys = keys_of(tokens)
+        known = self._prefixes.cached(keys, able)
+        left = [max(1, len(tokens) - BLOCK * known.get(each, 0)) for each in able]
+        forecasts = [each.forecast(count, expected) for each, count in zip(able, left, strict=True)]
         bounds = self._policy.of_tenants.get(request.tenant, self._policy.bounds)
-        forecasts = [option.forecast for option in options]
-        place = self._forgotten(options, bounds)
+        place = self._forgotten(able, forecasts, bounds)
         if place is None:
             place = choose(forecasts, bounds, self._behind(able), [each.is_avoided for each in able])
-        for number, each in enumerate(able):
-            each.num_passed = 0 if number == place else each.num_passed + 1
-        self._prefixes.note(tokens, able[place])
-        chosen = options[place]
-        chosen.why = _why(able, forecasts, place, cached[able[place]])
+        for each in able:
+            each.num_passed += 1
+        able[place].num_passed = 0
+        self._prefixes.note(keys, able[place])
+        chosen = able[place].in_flight(request, forecasts[place], left[place])
+        chosen.why = _why(able, forecasts, place, len(tokens) - left[place])
         return chosen
 
-    def _forgotten(self, options: Sequence[InFlight], bounds: Bounds) -> int | None:
+    def _forgotten(self, able: Sequence[Replica], forecasts: Sequence[Forecast], bounds: Bounds) -> int | None:
         """The place of an idle replica that was passed over for long and keeps the bounds, if there is one."""
-        for place, option in enumerate(options):
-            each = option.replica
-            is_old = each and each.num_passed >= PROBED - 1 and not each.requests and not each.is_avoided
-            if is_old and bounds.held(option.forecast):
+        for place, each in enumerate(able):
+            is_old = each.num_passed >= PROBED - 1 and not each.requests and not each.is_avoided
+            if is_old and bounds.held(forecasts[place]):
                 return place
         return None
 
     def _behind(self, able: Sequence[Replica]) -> list[float]:
         """How much of its planned share each lacks; nothing where no plan says shares."""
-        shares = self._policy.shares
         taken = sum(each.num_taken for each in able) or 1
-        planned = [shares[name].share if (name := str(each.engine.topology)) in shares else 0.0 for each in able]
-        return [share - each.num_taken / taken if share else 0.0 for share, each in zip(planned, able, strict=True)]
+        return [each.share.share - each.num_taken / taken if each.share.share else 0.0 for each in able]
 
     def _forget(self, entry: InFlight) -> None:
         name = entry.request.request_id
@@ -333,9 +326,15 @@ class ReplicaSet:
             entry.replica.leave(entry)
 
     async def _pump(self, replica: Replica) -> None:
-        async for batch in replica.engine.outputs():
-            if passed := self._heard(replica, batch):
-                self._outputs.put_nowait(passed)
+        try:
+            async for batch in replica.engine.outputs():
+                if passed := self._heard(replica, batch):
+                    self._outputs.put_nowait(passed)
+        except EngineLostError as error:  # for good: what it had goes on in others, if there are any
+            if self.replicas == [replica]:
+                self._outputs.put_nowait(error)
+            else:
+                self._give_away(replica)
 
     def _heard(self, replica: Replica, batch: Sequence[Output]) -> list[Output]:
         """What a replica may say: of requests that others have, nothing."""
@@ -403,8 +402,9 @@ def _why(able: Sequence[Replica], forecasts: Sequence[Forecast], place: int, cac
 
     def told(number: int) -> str:
         found = forecasts[number]
-        return f"{able[number].engine.topology} {found.ttft_s:.3g}+{found.finish_s - found.ttft_s:.3g} s"
+        return f"{able[number].name} {found.ttft_s:.3g}+{found.finish_s - found.ttft_s:.3g} s"
 
-    others = [told(number) for number in range(len(able)) if number != place]
+    best = sorted(range(len(able)), key=lambda number: forecasts[number].finish_s)
+    others = [told(number) for number in best[: TOLD + 1] if number != place]
     kept = f", {cached} tokens cached" if cached else ""
     return f"{told(place)}{kept}; else {', '.join(others)}"

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 R = TypeVar("R")
 
@@ -11,6 +11,7 @@ BLOCK = 64
 """Tokens of a block: beginnings are known in whole ones."""
 MOST = 65_536
 """Blocks that are remembered, the last used ones."""
+NOBODY = frozenset[Any]()
 
 
 class Prefixes(Generic[R]):
@@ -19,21 +20,20 @@ class Prefixes(Generic[R]):
     def __init__(self) -> None:
         self._blocks = OrderedDict[int, set[R]]()
 
-    def cached(self, tokens: Sequence[int], replicas: Sequence[R]) -> dict[R, int]:
-        """How many tokens each replica need not compute, fewer than all."""
-        found = dict.fromkeys(replicas, 0)
+    def cached(self, keys: Sequence[int], replicas: Sequence[R]) -> dict[R, int]:
+        """In how many blocks from the first on each replica has these; those with none are left out."""
+        found = dict[R, int]()
         left = set(replicas)
-        for number, key in enumerate(_keys(tokens), start=1):
-            left &= self._blocks.get(key, set())
+        for number, key in enumerate(keys, start=1):
+            left &= self._blocks.get(key, NOBODY)
             if not left:
                 break
-            for replica in left:
-                found[replica] = min(number * BLOCK, len(tokens) - 1)
+            found |= dict.fromkeys(left, number)
         return found
 
-    def note(self, tokens: Sequence[int], replica: R) -> None:
+    def note(self, keys: Sequence[int], replica: R) -> None:
         """A replica computes these."""
-        for key in _keys(tokens):
+        for key in keys:
             self._blocks.setdefault(key, set()).add(replica)
             self._blocks.move_to_end(key)
         while len(self._blocks) > MOST:
@@ -45,11 +45,11 @@ class Prefixes(Generic[R]):
             owners.discard(replica)
 
 
-def _keys(tokens: Sequence[int]) -> list[int]:
+def keys_of(tokens: tuple[int, ...]) -> list[int]:
     """One for each whole block, of all up to its end."""
     keys = list[int]()
     key = 0
     for start, end in pairwise(range(0, len(tokens) + 1, BLOCK)):
-        key = hash((key, tuple(tokens[start:end])))
+        key = hash((key, tokens[start:end]))
         keys.append(key)
     return keys

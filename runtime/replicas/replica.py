@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runtime.engine import Engine, EngineState, GenerationRequest, Token
-from runtime.replicas.choice import UNBOUND, Bounds, Forecast, ReplicaSpeed, Work, forecast
+from runtime.replicas.choice import UNBOUND, USUAL_SPEED, Bounds, Forecast, Measured, ReplicaSpeed, Work, forecast
 
 MEMORY = 0.1
 """Weight of the last of several measurements of how fast a replica is."""
@@ -46,6 +46,11 @@ class Share:
     """Of the requests, by all shares together."""
     barred: frozenset[str] = frozenset()
     """Tenants that it may not serve."""
+    speed: ReplicaSpeed = USUAL_SPEED
+    """As it is predicted to be."""
+
+
+NO_SHARE = Share(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,11 @@ class Replica:
     """An engine among others."""
 
     engine: Engine
-    speed: ReplicaSpeed
+    name: str = ""
+    """The text of its topology."""
+    share: Share = NO_SHARE
+    speed: ReplicaSpeed = USUAL_SPEED
+    measured: Measured = field(default_factory=Measured)
     work: Work = field(default_factory=Work)
     requests: dict[str, InFlight] = field(default_factory=dict)
     is_avoided: bool = False
@@ -76,6 +85,16 @@ class Replica:
     def __post_init__(self) -> None:
         self.is_empty.set()
 
+    def heed(self, share: Share) -> None:
+        """Take it for what a plan says; it runs no more at once than its engine is set to."""
+        self.name = str(self.engine.topology)
+        if share != self.share:
+            self.measured = Measured()
+        self.share = share
+        running = self.engine.capabilities.running
+        slots = min(share.speed.slots, running.max_sequences) if running else share.speed.slots
+        self.speed = replace(share.speed, slots=slots)
+
     @property
     def serves(self) -> bool:
         """Whether it can take a request now."""
@@ -83,17 +102,16 @@ class Replica:
 
     def forecast(self, prompt_tokens: int, output_tokens: float) -> Forecast:
         """What a request would meet here; of one that stalls nobody knows, and it is the last choice."""
-        found = forecast(self.speed, self.work, prompt_tokens, output_tokens)
+        found = forecast(self.speed, self.measured, self.work, prompt_tokens, output_tokens)
         if self.engine.state is EngineState.STALLED:
             return Forecast(found.ttft_s + 60.0, found.tpot_s, found.finish_s + 60.0)
         return found
 
-    def in_flight(self, request: GenerationRequest, epoch: int, uncomputed: int, output_tokens: float) -> InFlight:
-        """A request as it would be here, with so many tokens to compute before its first one."""
-        found = self.forecast(uncomputed, output_tokens)
+    def in_flight(self, request: GenerationRequest, found: Forecast, uncomputed: int) -> InFlight:
+        """A request as it is here, with so many tokens to compute before its first one."""
         prompt_s = self.speed.token_s * max(1, self.work.prompt_tokens + uncomputed)
-        beside_s = found.ttft_s - prompt_s * self.speed.prefilling
-        return InFlight(request, epoch, self, uncomputed, found, prompt_s, beside_s, time.monotonic())
+        beside_s = found.ttft_s - prompt_s * self.measured.prefilling
+        return InFlight(request, request.epoch, self, uncomputed, found, prompt_s, beside_s, time.monotonic())
 
     def take(self, request: InFlight) -> None:
         """It has one more."""
@@ -133,12 +151,12 @@ class Replica:
         self.work.waiting -= 1
         self.work.prompt_tokens -= request.prompt_tokens
         found = max(took_s - request.beside_s, FASTEST * took_s) / request.prompt_s
-        self.speed.prefilling = _mixed(self.speed.prefilling, found)
+        self.measured.prefilling = _mixed(self.measured.prefilling, found)
 
     def _measure_step(self, took_s: float) -> None:
-        found = took_s / (self.speed.step_of(self.work.running) / self.speed.decoding)
-        if not self.work.waiting or found < self.speed.decoding:  # else prompts that are computed beside it are in it
-            self.speed.decoding = _mixed(self.speed.decoding, found)
+        found = took_s / self.speed.step_of(self.work.running)
+        if not self.work.waiting or found < self.measured.decoding:  # else prompts computed beside it are in it
+            self.measured.decoding = _mixed(self.measured.decoding, found)
 
 
 def _mixed(before: float, found: float) -> float:

@@ -7,8 +7,7 @@ from typing import Protocol
 
 from runtime.engine import Cut, Engine, Lag, Shadow
 from runtime.errors import EngineLostError, Reason, RuntimeFault, SwitchError
-from runtime.models import CutTimings, Topology
-from runtime.replicas.choice import ReplicaSpeed
+from runtime.models import CutTimings
 from runtime.replicas.replica import Replica
 
 AT_ONCE = CutTimings(0.0, 0.0, 0.0, 0.0)
@@ -36,10 +35,11 @@ class Set(Protocol):
 class Switching:
     """A replica switches: its own engine does it, and new requests avoid it meanwhile."""
 
-    def __init__(self, replica: Replica, shadow: Shadow, speed: Callable[[Topology], ReplicaSpeed]) -> None:
+    def __init__(self, replica: Replica, shadow: Shadow, heed: Callable[[], None]) -> None:
+        """``heed`` has it taken for what it is from the cut on."""
         self._replica = replica
         self._shadow = shadow
-        self._speed = speed
+        self._heed = heed
         self.ready = shadow.ready
         self.lag = shadow.lag
         self.drain = shadow.drain
@@ -47,9 +47,7 @@ class Switching:
     async def cut(self, epoch: int, deadline_s: float) -> Cut:
         """Move its requests; it is as fast as its new topology from then on."""
         cut = await self._shadow.cut(epoch, deadline_s)
-        self._replica.speed = self._speed(self._replica.engine.topology)
-        if running := self._replica.engine.capabilities.running:
-            self._replica.speed.slots = running.max_sequences
+        self._heed()
         return cut
 
     async def release(self) -> None:

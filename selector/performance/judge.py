@@ -78,10 +78,15 @@ def judged(server: ServerModel, workload: Workload, most_tokens: int) -> LoadFig
 def _judged(server: ServerModel, workload: Workload, most_tokens: int) -> LoadFigures:
     sustained = sustained_rps(server, workload, most_tokens)
     if workload.rate_rps >= sustained:
-        return LoadFigures(_endless(), _endless(), _endless(), sustained, 0, batch_of(server, workload), server.slots)
-    number = _requests(server, workload)
+        return piled_up(server, sustained, batch_of(server, workload))
+    number = requests_for(server, workload)
     served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS)
-    return _outcome(served, sustained, batch_of(server, workload))
+    return figures_of(served, sustained, batch_of(server, workload))
+
+
+def piled_up(server: ServerModel, sustained: float, batch: int) -> LoadFigures:
+    """Of more than a server sustains."""
+    return LoadFigures(endless(), endless(), endless(), sustained, 0, batch, server.slots)
 
 
 def batch_of(server: ServerModel, workload: Workload) -> int:
@@ -93,7 +98,7 @@ def closed(server: ServerModel, workload: Workload, clients: int, most_tokens: i
     """The same of clients that each send their next request when the last one ends."""
     number = min(2 * MOST_REQUESTS, max(2 * LEAST_REQUESTS, 20 * clients))
     served = simulate(server, arrivals(workload, number, most_tokens), MOST_STEPS, clients)
-    return _outcome(served, _rate(served), batch_of(server, workload))
+    return figures_of(served, _rate(served), batch_of(server, workload))
 
 
 def sustained_rps(server: ServerModel, workload: Workload, most_tokens: int) -> float:
@@ -161,7 +166,7 @@ def _sigma(p95_by_mean: float) -> float:
     return z - math.sqrt(max(0.0, z * z - 2 * math.log(p95_by_mean)))
 
 
-def _requests(server: ServerModel, workload: Workload) -> int:
+def requests_for(server: ServerModel, workload: Workload) -> int:
     """As many as ``STEPS`` allow; a power of 2, so that neighbours draw alike."""
     outputs = max(1, workload.output_tokens)
     context = workload.input_tokens + outputs / 2
@@ -173,14 +178,15 @@ def _requests(server: ServerModel, workload: Workload) -> int:
     return int(2 ** math.floor(math.log2(wanted)))
 
 
-def _outcome(served: Served, sustained: float, batch: int) -> LoadFigures:
+def figures_of(served: Served, sustained: float, batch: int) -> LoadFigures:
+    """Of requests that were served, the first ones left out."""
     done = served.done
     e2e_s = served.e2e_s[:done]
     in_flight = np.nansum(e2e_s) / max(1e-9, served.at_s[done - 1]) if done else 0.0
     counted = slice(min(done // 2, max(done // 10, int(2 * in_flight))), done)
     there = ~np.isnan(served.last_s[counted])
     if not there.any():  # so long are the answers that none ended: nobody can tell
-        return LoadFigures(_endless(), _endless(), _endless(), sustained, 0, batch, served.peak)
+        return LoadFigures(endless(), endless(), endless(), sustained, 0, batch, served.peak)
     several = there & (served.outputs[counted] > 1)
     return LoadFigures(
         ttft_s=reading_of(served.ttft_s[counted][there]),
@@ -206,5 +212,6 @@ def _rate(served: Served) -> float:
     return float((last - first) / took_s) if took_s > 0 else 0.0
 
 
-def _endless() -> Reading:
+def endless() -> Reading:
+    """Of requests that pile up."""
     return dict.fromkeys(("mean", *PERCENTILES), math.inf)

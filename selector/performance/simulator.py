@@ -156,7 +156,7 @@ NOBODY = -1
 """In place of a request's number."""
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """A server on the way through its arrivals; by micro-batch where not said otherwise."""
 
     ready_s: Values
@@ -185,43 +185,58 @@ class _Run(NamedTuple):
     last_s: Values
     """By request, as the one before."""
     counts: Whole
-    """Next to arrive, next to be admitted, running, KV tokens reserved, steps computed, next of a client, most that ran."""
+    """Next to arrive, next to be admitted, running, KV tokens reserved, steps computed, next of a client, most that ran, and
+    tokens of prompts that were computed."""
 
 
 _COMES = 0
-_WAITS = 1
-_RUNNING = 2
+WAITS = 1
+RUNNING = 2
 _RESERVED = 3
-_COMPUTED = 4
+COMPUTED = 4
 _CLIENT = 5
-_PEAK = 6
+PEAK = 6
+PREFILLED = 7
 _LEAP = 3
 """From so many steps on it is quicker to take them together than one by one."""
 
 
 @kept
 def _serve(own, layers, reduce, limits, at_s, requests, most_steps):  # type: ignore[no-untyped-def]
-    stages = own.shape[0]
-    number = at_s.size
-    run = _Run(
-        np.zeros(stages),
-        np.zeros(stages, np.int64),
-        np.zeros(stages, np.int64),
-        np.zeros(stages),
-        np.zeros(stages, np.int64),
-        np.full(stages, NOBODY),
-        np.full(stages, NOBODY),
-        np.full((stages, requests[1].max() + 1), NOBODY),
-        np.full(number, NOBODY),
-        requests[2].copy(),
-        np.zeros(stages),
-        np.zeros(stages),
-        np.full(number, np.nan),
-        np.full(number, np.nan),
-        np.zeros(7, np.int64),
-    )
+    run = begun(own.shape[0], at_s.size, requests[1].max() + 1)
+    run.done[:] = requests[2]
     run.counts[_CLIENT] = limits[3]
-    while run.counts[_COMPUTED] < most_steps:
+    advance(run, own, layers, reduce, limits, at_s, requests, np.array([np.inf, most_steps]))
+    return run.first_s, run.last_s, run.counts[COMPUTED], run.counts[PEAK]
+
+
+@compiled
+def begun(stages, number, width):  # type: ignore[no-untyped-def]
+    """A server that nothing has reached yet, for so many requests of fewer tokens out than a width."""
+    return Run(
+        np.zeros(stages),
+        np.zeros(stages, np.int64),
+        np.zeros(stages, np.int64),
+        np.zeros(stages),
+        np.zeros(stages, np.int64),
+        np.full(stages, NOBODY),
+        np.full(stages, NOBODY),
+        np.full((stages, width), NOBODY),
+        np.full(number, NOBODY),
+        np.zeros(number, np.int64),
+        np.zeros(stages),
+        np.zeros(stages),
+        np.full(number, np.nan),
+        np.full(number, np.nan),
+        np.zeros(8, np.int64),
+    )
+
+
+@compiled
+def advance(run, own, layers, reduce, limits, at_s, requests, ends):  # type: ignore[no-untyped-def]
+    """Serve as long as what happens next does so before a time, and up to so many steps (``ends``)."""
+    stages = own.shape[0]
+    while run.counts[COMPUTED] < ends[1]:
         group = NOBODY
         busy = 0
         for other in range(stages):
@@ -229,18 +244,19 @@ def _serve(own, layers, reduce, limits, at_s, requests, most_steps):  # type: ig
                 busy += 1
                 if group == NOBODY or run.ready_s[other] < run.ready_s[group]:
                     group = other
-        comes_s = at_s[run.counts[_COMES]] if run.counts[_COMES] < number else np.inf
+        comes_s = at_s[run.counts[_COMES]] if run.counts[_COMES] < at_s.size else np.inf
         if group != NOBODY and (busy == stages or run.ready_s[group] <= comes_s):
+            if run.ready_s[group] >= ends[0]:
+                break
             _admit(run, limits, at_s, requests, run.ready_s[group])
             _leap(run, own, layers, reduce, at_s, group)
             _step(run, own, layers, reduce, limits, at_s, requests, group)
-        elif group == NOBODY and run.counts[_WAITS] < run.counts[_COMES]:  # what kept them out has just ended
+        elif group == NOBODY and run.counts[WAITS] < run.counts[_COMES]:  # what kept them out has just ended
             _admit(run, limits, at_s, requests, run.ready_s.max())
-        elif comes_s < np.inf:
+        elif comes_s < ends[0]:
             _admit(run, limits, at_s, requests, comes_s)
         else:
             break
-    return run.first_s, run.last_s, run.counts[_COMPUTED], run.counts[_PEAK]
 
 
 @compiled
@@ -249,16 +265,16 @@ def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
     count = run.counts
     while count[_COMES] < at_s.size and at_s[count[_COMES]] <= now_s:
         count[_COMES] += 1
-    while count[_WAITS] < count[_COMES]:
-        request = count[_WAITS]
+    while count[WAITS] < count[_COMES]:
+        request = count[WAITS]
         length = requests[0, request] + requests[1, request]
         if length > limits[1]:  # never
-            count[_WAITS] += 1
+            count[WAITS] += 1
             _send_next(run, limits, at_s, now_s)
             continue
-        if count[_RUNNING] >= limits[0] or count[_RESERVED] + length > limits[1]:
+        if count[RUNNING] >= limits[0] or count[_RESERVED] + length > limits[1]:
             return
-        count[_WAITS] += 1
+        count[WAITS] += 1
         group = run.size.argmin()
         if not run.size[group]:
             run.ready_s[group] = max(run.ready_s[group], now_s)
@@ -269,8 +285,8 @@ def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
         run.back[group] = request
         run.behind[request] = NOBODY
         run.size[group] += 1
-        count[_RUNNING] += 1
-        count[_PEAK] = max(count[_PEAK], count[_RUNNING])
+        count[RUNNING] += 1
+        count[PEAK] = max(count[PEAK], count[RUNNING])
         count[_RESERVED] += length
 
 
@@ -310,7 +326,7 @@ def _decode_s(run, own, layers, reduce, group, after):  # type: ignore[no-untype
     total_s = 0.0
     for stage in range(own.shape[0]):
         total_s += step_s(own[stage], layers[stage], reduce[stage], decoding, context, context, decoding)
-    run.counts[_COMPUTED] += own.shape[0]
+    run.counts[COMPUTED] += own.shape[0]
     return total_s
 
 
@@ -331,6 +347,7 @@ def _step(run, own, layers, reduce, limits, at_s, requests, group):  # type: ign
         kv += run.done[request] + part
         tokens += part
         room -= part
+        run.counts[PREFILLED] += part
         run.done[request] += part
         if run.done[request] == requests[0, request]:
             run.front[group] = run.behind[request]
@@ -345,7 +362,7 @@ def _step(run, own, layers, reduce, limits, at_s, requests, group):  # type: ign
             run.took_s[stage] = step_s(own[stage], layers[stage], reduce[stage], tokens, attended, kv, rows)
         end_s = max(end_s, run.free_s[stage]) + run.took_s[like]
         run.free_s[stage] = end_s
-    run.counts[_COMPUTED] += own.shape[0]
+    run.counts[COMPUTED] += own.shape[0]
     run.ready_s[group] = end_s
     run.steps[group] += 1
     run.context[group] += decoding
@@ -390,7 +407,7 @@ def _release(run, limits, at_s, requests, group, request):  # type: ignore[no-un
     """An answer is whole: its slot and its KV are free."""
     run.last_s[request] = run.ready_s[group]
     run.size[group] -= 1
-    run.counts[_RUNNING] -= 1
+    run.counts[RUNNING] -= 1
     run.counts[_RESERVED] -= requests[0, request] + requests[1, request]
     _send_next(run, limits, at_s, run.ready_s[group])
 

@@ -28,7 +28,7 @@ from service import documents as docs
 from service.access.consent import Consent, refuse_barred, refuse_unseen
 from service.access.wiring import Acts
 from service.deployment.file import Deployment
-from service.deployment.models import ServedModel
+from service.deployment.models import ServedModel, is_about
 from service.documents.errors import RefusedError, StoreError
 from service.planning.lifecycle import Situation, another_switch, new_id, refuse_stale, refuse_untimely
 from service.planning.undo import refusal
@@ -38,6 +38,7 @@ from service.promises.watch import percentile
 from service.serving.devices import Devices
 from service.serving.events import EventBus
 from service.serving.metrics import Metrics
+from service.serving.shares import policy_of
 from service.store.clock import wall_s
 from service.store.store import Store
 
@@ -161,6 +162,10 @@ class Serving:
         """How long the last targets took to start, less what loading was predicted to take."""
         self._owed = set[asyncio.Task[None]]()
         """What is to be written as soon as the store takes it."""
+        last = store.committed(model.name)
+        self._plan = last.plan if last else None
+        """The last that was applied: whose shares the router keeps to."""
+        self.heed()
 
     def situation(self) -> Situation:
         """What a plan starts from."""
@@ -175,6 +180,13 @@ class Serving:
         engine = self.engine
         every = [each.engine.topology for each in (*engine.replicas, *engine.leaving)]
         return frozenset(device for each in (*every, self._left) if each for device in each.devices)
+
+    def heed(self) -> None:
+        """Have the router keep to the shares of the last plan, and to what is promised now."""
+        promised = self._active.in_force(datetime.now(UTC))
+        goals = [goal.goal for goal in promised if is_about(goal.goal, self.model.name)]
+        if (policy := policy_of(self._plan, goals)) != self.engine.policy:
+            self.engine.policy = policy
 
     def barred(self) -> str:
         """Why what is promised forbids a switch now; empty: it does not. Blocks."""
@@ -430,6 +442,9 @@ class Serving:
         self._left = self.engine.topology
         source = str(self._left)
         phase: Phase | None = None
+        before = self._plan
+        self._plan = plan
+        self.heed()
 
         def on_progress(progress: Progress) -> None:
             nonlocal operation, phase
@@ -466,6 +481,9 @@ class Serving:
         except Exception as error:  # a bug must not leave an operation that never ends
             log.exception("operation %s", operation.id)
             operation = operation.failed(docs.Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log")
+        if operation.error:
+            self._plan = before
+            self.heed()
         try:
             await self._keep(
                 f"the end of operation {operation.id}", partial(self._store.beside, self._end, operation, acts)

@@ -54,13 +54,13 @@ def candidate(laptop) -> Candidate:
 )
 def test_each_metric_reads_its_own_figure_in_its_unit(candidate, metric, stat, unit, reading):
     goal = Objective(metric, "<=", "x", stat=stat, value=1, unit=unit)
-    assert value_of(goal, candidate.topology, candidate.prediction, WORKLOAD) == pytest.approx(reading)
+    assert value_of(goal, candidate, WORKLOAD) == pytest.approx(reading)
 
 
 @rows(("key", "reading"), [("tp", 2), ("pp", 2), ("replicas", 1)])
 def test_config_goals_read_the_topology(candidate, key, reading):
     goal = Config(key, "==", reading, "x")
-    assert value_of(goal, candidate.topology, candidate.prediction, WORKLOAD) == reading
+    assert value_of(goal, candidate, WORKLOAD) == reading
 
 
 @rows(
@@ -89,7 +89,9 @@ def test_the_search_takes_goals_in_its_own_units(goal, expected):
 
 def test_a_goal_for_tp_reads_the_stage_that_is_farthest_from_it(mixed):
     topology = parse_topology("A100x4:0-40@bf16 > L40Sx2:40-80@bf16", mixed, 80, "bf16")
-    readings = [value_of(Config("tp", op, 4, "x"), topology, PREDICTION, WORKLOAD) for op in ("<=", ">=", "==")]
+    readings = [
+        value_of(Config("tp", op, 4, "x"), Candidate(topology, PREDICTION, ""), WORKLOAD) for op in ("<=", ">=", "==")
+    ]
     assert readings == [4, 2, 2]
 
 

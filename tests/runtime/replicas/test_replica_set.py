@@ -12,7 +12,7 @@ from runtime.engine import EngineState, SamplingParams
 from runtime.errors import EngineLostError, EngineStartError, Reason, RequestError, StreamError
 from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Topology
-from runtime.replicas.choice import ReplicaSpeed
+from runtime.replicas.choice import Measured, ReplicaSpeed
 from runtime.replicas.engine import PROBED, ReplicaSet
 from runtime.replicas.replica import Policy, Share
 from runtime.replicas.transition import Transition
@@ -110,15 +110,15 @@ async def test_requests_go_to_whoever_has_less_to_do_and_say_why(bench):
 
 async def test_an_idle_replica_that_was_passed_over_long_is_tried_again(bench):
     slow = bench.replicas.replicas[0]
-    slow.speed = ReplicaSpeed(decoding=100.0)
+    slow.measured = Measured(decoding=100.0)
     for _ in range(PROBED):
         await bench.generate("abc", 2)
     assert bench.heard() == [1, PROBED - 1]
-    assert slow.speed.decoding < 100
+    assert slow.measured.decoding < 100
 
 
 async def test_a_slow_replica_is_given_less(bench):
-    bench.replicas.replicas[0].speed = ReplicaSpeed(sequence_s=0.005, step_s=0.05)
+    bench.replicas.policy = Policy({str(A): Share(0.0, speed=ReplicaSpeed(sequence_s=0.005, step_s=0.05))})
     tasks = await bench.begun(*("abcdefgh"[place:] for place in range(8)))
     slow, fast = bench.heard()
     assert slow < fast
