@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from intent.models import Intent, TranslatorInfo
-from runtime.capabilities import Capabilities
+from intent.models import Intent, ReconfigRule, TranslatorInfo
+from runtime.capabilities import Batching, Capabilities
 from runtime.errors import EngineLostError
 from runtime.models import Topology
 from runtime.process.supervised import begin, cancel
@@ -28,7 +28,7 @@ from service.documents.plans import sealed
 from service.planning import targets
 from service.planning.lifecycle import new_id
 from service.promises.active import Active
-from service.promises.agenda import cut
+from service.promises.agenda import Segment, cut
 from service.promises.limits import held_against
 from service.promises.planner import Planner
 from service.promises.watch import Watch, completed, measured
@@ -41,6 +41,12 @@ AGAIN_S = 5.0
 """Between two tries to write what the store did not take."""
 MOST_RETURNS = 2
 """Tries to switch back to what was lost."""
+
+
+def without(topology: Topology, out: Collection[int]) -> Topology | None:
+    """The replicas of a set that use none of some devices; None: each uses one."""
+    staying = [each for each in topology.replicas if {*out}.isdisjoint(each.devices)]
+    return Topology.of_replicas(staying) if staying else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +63,43 @@ class RelocationPlanner:
 
         Where nothing is promised it is what has the most throughput.
         """
+        segment = self._segment()
+        return self._best(segment, None, engine, self._load(segment, load))
+
+    def away(
+        self, now: Topology, engine: Capabilities, load: Workload | None
+    ) -> tuple[Topology, Batching | None] | Infeasible:
+        """Where what runs goes from devices that are out, and how steps are filled there (None: as now). Blocks.
+
+        The replicas that use none of them stay alone, unless something else serves more of the load.
+        """
+        segment = self._segment()
+        load = self._load(segment, load)
+        found = self._best(segment, now, engine, load)
+        staying = without(now, engine.out)
+        if isinstance(found, Infeasible):
+            return (staying, None) if staying else found
+        held = [self.planner.held(each, segment, engine, load) for each in (staying, found.target) if each]
+        return (staying, None) if staying and held[0] >= held[-1] else (found.target, found.batching)
+
+    def _segment(self) -> Segment:
+        """What is promised now of what runs; limits on switches are asked for apart."""
         now = datetime.now(UTC)
         promised = [goal for goal in self.active.promised if is_about(goal.goal, self.model)]
-        segment = cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
+        promised = [goal for goal in promised if not isinstance(goal.goal, ReconfigRule)]
+        return cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
+
+    def _load(self, segment: Segment, load: Workload | None) -> Workload:
+        """A load as far as it is known, and as declared beside that."""
         declared = self.planner.workload(segment)
-        load = completed(load, declared) if load else declared
+        return completed(load, declared) if load else declared
+
+    def _best(self, segment: Segment, now: Topology | None, engine: Capabilities, load: Workload) -> Plan | Infeasible:
         if segment.promised:
-            found = self.planner.outlook(segment, None, engine, workload=load)
+            found = self.planner.outlook(segment, now, engine, workload=load)
             if found.plan:
                 return found.plan
-        return self.planner.best_effort(segment, None, engine, load).answer
+        return self.planner.best_effort(segment, now, engine, load).answer
 
 
 class Relocation:

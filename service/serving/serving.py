@@ -153,6 +153,8 @@ class Serving:
         self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
         self.operation: docs.OperationDocument | None = None
         """The switch under way."""
+        self._left: Topology | None = None
+        """What that leaves."""
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
         self._over = deque[docs.OperationDocument](maxlen=64)
@@ -171,6 +173,13 @@ class Serving:
         if self._starts_s:  # measured here: better than public figures
             engine = replace(engine, start_s=(min(self._starts_s), max(self._starts_s)))
         return Situation(self.engine.topology, self._journal.generation, engine)
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Devices that what runs uses, what leaves or is left by the switch under way, too."""
+        engine = self.engine
+        every = [each.engine.topology for each in (*engine.replicas, *engine.leaving)]
+        return frozenset(device for each in (*every, self._left) if each for device in each.devices)
 
     def heed(self) -> None:
         """Have the router keep to the shares of the last plan, and to what is promised now."""
@@ -430,7 +439,8 @@ class Serving:
     async def _run(self, operation: docs.OperationDocument, plan: Plan, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
         target = plan.target
-        source = str(self.engine.topology)
+        self._left = self.engine.topology
+        source = str(self._left)
         phase: Phase | None = None
         before = self._plan
         self._plan = plan
@@ -479,7 +489,7 @@ class Serving:
                 f"the end of operation {operation.id}", partial(self._store.beside, self._end, operation, acts)
             )
         finally:
-            self.operation = None
+            self.operation = self._left = None
             self._over.append(operation)
             self._events.publish("operation", operation)
 
