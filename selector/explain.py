@@ -1,7 +1,8 @@
 """Sentences for people: goals, topologies, and why one was chosen over another. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from intent.models import (
     UNITS,
@@ -10,6 +11,7 @@ from intent.models import (
     Objective,
     TenantException,
 )
+from runtime.capabilities import Batching
 from runtime.models import Topology
 from selector.models import Candidate, LeftOut, Margin, SearchInput, SwitchPrediction
 from selector.objectives import UNSAID, Balance, Bound, said_for
@@ -54,7 +56,7 @@ def goal_words(goal: Goal) -> str:
     if isinstance(goal, Config):
         return f"{goal.op} {goal.key}" if goal.op in {"minimize", "maximize"} else f"{goal.key} {goal.op} {goal.value}"
     if tenant := said_for(goal):
-        return f"{goal.evidence!r} (said for {tenant}; one pipeline serves everyone, so it holds for all)"
+        return f"{goal.evidence!r} (said for {tenant}: whatever serves {tenant} keeps it)"
     if not isinstance(goal, Objective):
         return repr(goal.evidence)
     name = " ".join(filter(None, (goal.stat, LABELS.get(goal.metric, goal.metric))))
@@ -65,7 +67,9 @@ def goal_words(goal: Goal) -> str:
 
 
 def topology_words(topology: Topology) -> str:
-    """A topology in short: ``A100 TP4@bf16``; kinds of mixed ones joined by ``+``."""
+    """A topology in short: ``A100 TP4@bf16``; kinds of mixed ones joined by ``+``, replicas by ``beside``."""
+    if len(topology.replicas) > 1:
+        return _beside(map(topology_words, topology.replicas))
     kinds = "+".join(dict.fromkeys(stage.kind for stage in topology.stages))
     formats = dict.fromkeys(stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers)
     return f"{kinds} {topology.shape}@{'+'.join(formats)}"
@@ -73,8 +77,25 @@ def topology_words(topology: Topology) -> str:
 
 def candidate_words(candidate: Candidate) -> str:
     """A topology in short, with how full its steps are."""
+    if candidate.replicas:
+        return _beside(f"{topology_words(each.topology)} ({each.batching})" for each in candidate.replicas)
     steps = f" ({candidate.batching})" if candidate.batching else ""
     return f"{topology_words(candidate.topology)}{steps}"
+
+
+def _beside(replicas: Iterable[str]) -> str:
+    """Replicas in words, those that are alike by their number: ``4 x A100 TP2@bf16 beside L40S TP4@fp8``."""
+    counts = Counter(replicas).items()
+    return " beside ".join(f"{count} x {words}" if count > 1 else words for words, count in counts)
+
+
+def _shares(candidate: Candidate) -> str:
+    """What part of the requests those that are alike get, as the rest of a sentence."""
+    parts = Counter[tuple[str, Batching]]()
+    for each in candidate.replicas:
+        parts[topology_words(each.topology), each.batching] += each.share  # type: ignore[assignment]  # it adds fractions, too
+    percent = [f"{share:.0%}".replace("%", " %") for share in parts.values()]
+    return f", {listed(percent)} of the requests" if len(percent) > 1 else ""
 
 
 def reading(margin: Margin) -> str:
@@ -215,18 +236,30 @@ def summary(candidate: Candidate) -> str:
         ]
     )
     doubt = f"± {prediction.error_band:.0%}, {prediction.source}"
-    return f"{candidate_words(candidate)} on {_devices(candidate)}: {readings} ({doubt})"
+    return f"{candidate_words(candidate)} on {_devices(candidate)}{_shares(candidate)}: {readings} ({doubt})"
 
 
-def proof(found: Proof, layers: int) -> str:
-    """Why nothing costs less."""
+def set_bound(cost: float, most_rps: float, asked_rps: float, *, priced: bool) -> str:
+    """What the choice of replicas says of all sets that cost less."""
+    less = f"for less than {cost:.4g} USD/h" if priced else f"on fewer than {cost:.0f} devices"
+    return f"{less} no replicas hold more than {most_rps:.3g} of {asked_rps:.3g} requests/s, by what each holds alone"
+
+
+def meanwhile(what: str, prepare_s: float, missed: Sequence[Margin]) -> str:
+    """What is missed while a replica changes and new requests avoid it."""
+    return f"while {what} changes, for {standstill(prepare_s)}, the others {listed([misses(each) for each in missed])}"
+
+
+def proof(found: Proof, layers: int, *, alone: bool = False) -> str:
+    """Why nothing costs less, or no pipeline alone."""
     bound = found.bound
     less = (
         f"on fewer than {bound.value:.0f} devices"
         if bound.metric == "devices"
         else f"for less than {bound.value:.4g} USD/h"
     )
-    return f"{less} nothing can hold these goals: they leave room for at most {found.layers} of {layers} layers"
+    what = "no pipeline alone" if alone else "nothing"
+    return f"{less} {what} can hold these goals: they leave room for at most {found.layers} of {layers} layers"
 
 
 def for_everyone(goal: Goal) -> str:
@@ -262,7 +295,7 @@ def _why_left_out(goal: Goal, problem: SearchInput) -> str:
         "reconfig": "limits how often the service is switched, not what runs",
         "placement": f"is for the workload {getattr(goal, 'workload', None)!r}; one pipeline serves every request: this "
         "changes nothing until there are replicas",
-        "precision": f"gives leave for {tenant} alone; one pipeline serves every tenant, so it opens nothing",
+        "precision": f"gives leave for {tenant} alone, for whom no replica of its own is worth it",
         "priority": "all tenants are served alike",
         "exception": "no goal here bounds what it is an exception to",
     }

@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TypeGuard
 
 from intent.models import Goal, Objective, Placement, PrecisionRule, ReconfigRule, Relative, TenantException
+from runtime.capabilities import Batching
 from runtime.models import Cluster, Topology
+from runtime.replicas.steps import changes
 from selector import explain
 from selector.finder import Finder
 from selector.models import (
@@ -28,6 +31,7 @@ from selector.objectives import (
     Demands,
     Places,
     absolute,
+    hangs_on_the_load,
     places,
     precisions_for,
     said_for,
@@ -74,6 +78,8 @@ class _Question:
     """Whether a goal bounds how long a switch stops streams."""
     for_sets: Finder
     """Where sets are looked for: with what was said for one tenant, which holds for that tenant's replicas alone."""
+    searches: list[SetSearch] = field(default_factory=list)
+    """For sets, those that were made."""
 
     @property
     def demands(self) -> Demands:
@@ -268,7 +274,9 @@ def _try_sets(question: _Question, finder: Finder, goals: Sequence[Bound], objec
     looked = question.for_sets if question.demands_apart else finder
     bounds = question.for_sets.problem.bounds
     where = replace(looked, problem=replace(looked.problem, bounds=bounds), ways=finder.ways)
-    SetSearch(where, trial, tuple(goals)).judged(objective, below)
+    search = SetSearch(where, trial, tuple(goals))
+    search.judged(objective, below)
+    question.searches.append(search)
 
 
 def _accounted(
@@ -395,6 +403,7 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
             f"chosen: {explain.summary(best)}",
             *(unpaid or _becomes_of_today(question, best, today)),
             *(told(change) if change else ()),
+            *_meanwhile(question, best, change),
             *(f"{explain.misses(margin)}: a soft goal" for margin in missed),
             *repeated.notes,
         ),
@@ -407,6 +416,30 @@ def _plan(question: _Question, found: Candidate, today: Candidate | None) -> Pla
         switch=change,
         certificate=_certificate(question, best) if best is found else (),
     )
+
+
+def _meanwhile(question: _Question, best: Candidate, change: SwitchPrediction | None) -> list[str]:
+    """What the others of a set miss while a replica changes: new requests avoid it then."""
+    now = question.finder.problem.now
+    trial = question.trial
+    if now is None or change is None or max(len(side.replicas) for side in (now, best.topology)) == 1:
+        return []
+    filled = dict(
+        zip(now.replicas, map((question.finder.problem.running or trial.problem.batching).of, count()), strict=False)
+    )
+    filled |= {each.topology: each.batching for each in best.replicas}
+    timed = [goal for goal in question.demands.bounds if hangs_on_the_load(goal)]
+    found = []
+    for step in changes(now, best.topology):
+        others = [each for each in step.leads_to.replicas if each != step.after]
+        if step.before is None or not others:
+            continue
+        steps = Batching.of_replicas([filled.get(each, trial.problem.batching) for each in others])
+        left = trial.judge(Topology.of_replicas(others), steps)
+        missed = [trial.ranking.margin(goal, left) for goal in trial.ranking.missed(timed, left)] if left else []
+        if missed:
+            found.append(explain.meanwhile(explain.topology_words(step.before), change.prepare_s, missed))
+    return found
 
 
 def _offers(question: _Question, best: Candidate, found: Candidate) -> tuple[str, ...]:
@@ -441,9 +474,18 @@ def _certificate(question: _Question, best: Candidate) -> tuple[str, ...]:
     ranking = question.trial.ranking
     costs = {each.topology: ranking.cost(each) for each in question.trial.candidates}
     cost = ranking.cost(best)
-    proof = question.finder.none_below(question.demands.bounds, cost)
+    finder = question.finder
+    proof = finder.none_below(question.demands.bounds, cost)
+    alone = bool(best.replicas) or (best.prediction.devices > 1 and finder.fits_below(cost / 2))
+    less = [search.most_below(cost) for search in question.searches[-1:]]
+    rate_rps = ranking.problem.workload.rate_rps
     return (
-        *([explain.proof(proof, ranking.problem.model.num_layers)] if proof and proof.layers else ()),
+        *([explain.proof(proof, ranking.problem.model.num_layers, alone=alone)] if proof and proof.layers else ()),
+        *(
+            explain.set_bound(cost, most, rate_rps, priced=finder.cost != "devices")
+            for most in less
+            if 0 < most < rate_rps
+        ),
         explain.simulated(len(costs), sum(other < cost for other in costs.values())),
     )
 

@@ -20,7 +20,9 @@ from selector.trial import STEP_TOKENS, Trial
 MOST_RATE = Objective("throughput_tok", "maximize", evidence="what a box can do")
 _HALVINGS = 5
 _BETTER = 1.01
-"""By what a smaller step has to be better to be worth another one."""
+"""By what a smaller step, or a larger pipeline, has to be better."""
+_DEEPER = 1.1
+"""The same of more stages on as many devices: tokens take longer there."""
 _SLACK = 1.15
 """By how much a set may do better than its replicas alone: a router evens out what comes by chance."""
 _LOOKED = 4
@@ -62,6 +64,10 @@ class SetSearch:
             for pack in by_score[:_LOOKED]:
                 found += self._judged(pack)
         return found
+
+    def most_below(self, cost: float) -> float:
+        """The highest rate that replicas hold, each alone, for less than a cost."""
+        return max((self.wanted.left(pack, self.boxes)[0] for pack in self.packs if pack.cost < cost), default=0.0)
 
     @cached_property
     def packs(self) -> list[Pack]:
@@ -146,9 +152,10 @@ class SetSearch:
             for size in range(1, len(gpus) + 1):
                 part = Cluster((replace(node, gpus=tuple(gpus[:size])),))
                 for topology in self._shapes(part, precision, size):
-                    least_rps = _most_of(mine, size)
+                    is_deeper = any(each.size == size for each in mine)
+                    least_rps = _most_of(mine, size) * (_DEEPER if is_deeper else _BETTER)
                     batching, rate_rps = self._tuned(topology, least_rps)
-                    if rate_rps > least_rps * _BETTER:
+                    if rate_rps > least_rps:
                         mine.append(self._pipeline(topology, batching, rate_rps))
             found += mine
         return found
@@ -160,12 +167,13 @@ class SetSearch:
         return BoxPipeline(topology, batching, rates, len(topology.devices) if self.problem.unpriced else cost)
 
     def _shapes(self, part: Cluster, precision: str, size: int) -> list[Topology]:
-        """Pipelines on all devices of a part, the most promising last."""
+        """Pipelines on all devices of a part, those of few stages first."""
         alone = replace(self._alone(IDLE_RPS), cluster=part)
         finder = replace(self.finder, problem=alone, precisions=(precision,), ways=("shadow",))
         shapes = [goal for goal in self.goals if isinstance(goal, Config) and goal.key in {"tp", "pp"}]
         topologies = finder.shortlist([*shapes, *self._latencies], MOST_RATE)
-        return [topology for topology in topologies if len(topology.devices) == size][-_SHAPES:]
+        whole = [topology for topology in topologies if len(topology.devices) == size]
+        return sorted(whole, key=lambda topology: topology.pp_size)[:_SHAPES]
 
     @cached_property
     def _latencies(self) -> list[Bound]:
@@ -193,7 +201,7 @@ class SetSearch:
         """The highest rate at which a pipeline alone holds the goals; 0 where that is no more than a least one."""
         idle = self._at(IDLE_RPS, topology, batching)
         high = idle.prediction.throughput_tok_s / max(1, self.problem.workload.output_tokens) if idle else 0.0
-        if not self._holds(topology, batching, least_rps * _BETTER or high / 2**_HALVINGS) or high <= least_rps:
+        if high <= least_rps or not self._holds(topology, batching, least_rps or high / 2**_HALVINGS):
             return 0.0
         low = least_rps
         for _ in range(_HALVINGS):

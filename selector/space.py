@@ -120,10 +120,20 @@ def why_no_stage(problem: SearchInput, precisions: Collection[str]) -> tuple[str
     return tuple(f"{example}: {reason}" for reason, example in found.items())
 
 
+_LOST = "what is left then misses a latency goal, or nothing is left"
+_NEVER = {
+    "replicas": "so many do not fit into the devices that may be used",
+    "replicas_per_node": "not every node holds so many that span no other",
+    "lost_devices": _LOST,
+    "lost_nodes": _LOST,
+}
+"""Key of a goal for replicas to why nothing reads it."""
+
+
 def why_never(wish: Config, problem: SearchInput, precisions: Collection[str]) -> str:
     """Why no topology is what a goal for TP, PP or replicas asks for, as far as one reason says it."""
-    if wish.key == "replicas":
-        return "one replica of a model is served"
+    if wish.key in _NEVER:
+        return _NEVER[wish.key]
     if wish.key == "pp":
         return _too_deep(wish.value, problem)
     if wish.value > _largest_node(problem):

@@ -4,15 +4,17 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import get_args
 
 from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, vllm_start
-from runtime.footprint import Piece, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
+from runtime.footprint import Piece, blocks, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
+from runtime.replicas.steps import Change, changes
 from selector import explain
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput, SwitchPrediction, Way
 from selector.performance.load import times
 from selector.performance.perf import Step
-from selector.pipelines.operating import OperatingLoad
+from selector.pipelines.operating import BLOCK_TOKENS, OperatingLoad
 from selector.prediction import server_of
 from selector.space import crowded, no_room, streamed
 
@@ -36,9 +38,18 @@ def bytes_to_move(
     Weights of a layer are counted by KV heads, as TP cuts them; embedding and head (a few percent) are left
     out.
     """
+    if now and _is_set(now, target):
+        parts = [
+            bytes_to_move(change.before, change.after, model, engine) for change in changes(now, target) if change.after
+        ]
+        return {key: sum(part[key] for part in parts) for key in ("weights", "kv_per_token")}
     kv_per_token = round(kv_bytes(now, target, model, {})) if now else 0
     held = None if engine and not engine.shares_weights else now
     return {"weights": round(sum(_lacking(held, target, model).values())), "kv_per_token": kv_per_token}
+
+
+def _is_set(*sides: Topology) -> bool:
+    return any(len(side.replicas) > 1 for side in sides)
 
 
 @lru_cache(maxsize=8)
@@ -83,6 +94,9 @@ def way(topology: Topology, problem: SearchInput, *, is_another: bool = False) -
     now = problem.now
     if now is None or (topology == now and not is_another) or (engine and topology in engine.standby):
         return "shadow"
+    if _is_set(now, topology):
+        parts = [_way_of(change, problem, topology) for change in changes(now, topology)]
+        return None if None in parts else max(filter(None, parts), key=_WAYS.index, default="shadow")
     stands_alone = engine is not None and not engine.shares_weights
     if no_room(topology, replace(problem, now=None)) or (stands_alone and _too_full((topology,), problem)):
         return None
@@ -90,6 +104,27 @@ def way(topology: Topology, problem: SearchInput, *, is_another: bool = False) -
         return "shadow"
     streams = engine is not None and engine.streams and not stands_alone
     return "stream" if streams and not no_room(topology, problem) else "restart"
+
+
+_WAYS: tuple[Way, ...] = get_args(Way)
+
+
+def _way_of(change: Change, problem: SearchInput, target: Topology) -> Way | None:
+    """How one replica changes, with its part of the load's KV."""
+    if change.after is None:
+        return "shadow"
+    part = _part_of(change.after, problem, target)
+    if no_room(change.after, replace(part, now=None)):
+        return None
+    return way(change.after, replace(part, now=change.before))
+
+
+def _part_of(replica: Topology, problem: SearchInput, target: Topology) -> SearchInput:
+    """With as many requests in flight as a replica holds of them, by its room for KV."""
+    room, of_all = (blocks(each, problem.model, problem.cluster, BLOCK_TOKENS) for each in (replica, target))
+    workload = problem.workload
+    mine = math.ceil(workload.concurrency * room / of_all) if of_all else workload.concurrency
+    return replace(problem, workload=replace(workload, concurrency=max(1, mine)))
 
 
 def without_outage(candidates: Iterable[Candidate], problem: SearchInput) -> list[Candidate]:
@@ -127,6 +162,8 @@ def switch(
     devices are occupied while it is prepared, which the devices (or the money) saved have to win back. ``over`` is what the way
     over a network takes besides.
     """
+    if _is_set(today.topology, target.topology):
+        return _switch_of_set(today, target, problem)
     stays = today.topology == target.topology
     engine = problem.capabilities
     if stays and (engine is None or engine.shares_weights or today.batching == target.batching):
@@ -164,6 +201,41 @@ def switch(
         loading_s=_middle(load),
         unmeasured=unmeasured,
     )
+
+
+def _switch_of_set(today: Candidate, target: Candidate, problem: SearchInput) -> SwitchPrediction:
+    """One replica after the other: what it takes adds up, and of the stops, which none meets twice, the longest counts."""
+    old, new = (
+        {each.topology: Candidate(each.topology, each.prediction, "", each.batching) for each in side.replicas}
+        or {side.topology: side}
+        for side in (today, target)
+    )
+    found = SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)
+    for change in changes(today.topology, target.topology):
+        if change.after is None:
+            continue
+        here = _part_of(change.after, problem, target.topology)
+        if change.before is None:
+            start, load, unmeasured = _bringing_up(change.after, replace(here, now=None))
+            band = together(start, load)
+            part = replace(
+                SwitchPrediction("shadow", _middle(band), 0.0, 0.0, None, None, *band, loading_s=_middle(load)),
+                unmeasured=unmeasured,
+            )
+        else:
+            part = switch(old[change.before], new[change.after], here)
+        found = SwitchPrediction(
+            max(found.strategy, part.strategy, key=_WAYS.index),
+            found.prepare_s + part.prepare_s,
+            max(found.stop_s, part.stop_s),
+            max(found.pause_s, part.pause_s),
+            prepare_least_s=found.prepare_least_s + part.prepare_least_s,
+            prepare_most_s=found.prepare_most_s + part.prepare_most_s,
+            stop_most_s=max(found.stop_most_s, part.stop_most_s),
+            loading_s=found.loading_s + part.loading_s,
+            unmeasured=tuple(dict.fromkeys((*found.unmeasured, *part.unmeasured))),
+        )
+    return replace(found, payback_s=_payback_s(today, target, _prices(problem.cluster), found.prepare_s))
 
 
 def told(found: SwitchPrediction) -> list[str]:
@@ -264,6 +336,8 @@ def crossing(
     What goes from one node to another takes the network, whether these are hosts or not. None where nothing does, or where the
     deployment names no network or the target has no figures. Where what runs has to end first all of it is computed anew.
     """
+    if _is_set(today.topology, target.topology):
+        return None  # each replica goes on where it is, or requests are computed anew in others
     cluster = problem.cluster
     link = cluster.between or cluster.network
     load = OperatingLoad.of(problem.workload)

@@ -35,7 +35,9 @@ MAY_IMPORT = {
     "validator": modules(
         "intent: models document messages readback windows", "runtime: models capabilities footprint errors"
     ),
-    "selector": modules("intent: models tables", "runtime: models capabilities footprint forms sync.stream errors"),
+    "selector": modules(
+        "intent: models tables", "runtime: models capabilities footprint forms sync.stream errors replicas.steps"
+    ),
     "runtime": (),
     "service": ("prompts", "intent", "validator", "selector", "runtime"),
     "intentctl": (

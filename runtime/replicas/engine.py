@@ -31,7 +31,7 @@ from runtime.replicas.choice import Bounds, Forecast, choose
 from runtime.replicas.prefixes import BLOCK, Prefixes, keys_of
 from runtime.replicas.replica import NO_SHARE, InFlight, Policy, Replica
 from runtime.replicas.shadows import Starting, Stopping, Switching
-from runtime.replicas.steps import Change, transition
+from runtime.replicas.steps import CanSwitch, Change, always, transition
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,9 @@ PROBED = 256
 class ReplicaSet:
     """The engines of one model, each a replica."""
 
-    def __init__(self, engines: Sequence[Engine], start: StartEngine) -> None:
+    def __init__(self, engines: Sequence[Engine], start: StartEngine, can_switch: CanSwitch = always) -> None:
         """``engines`` serve already; ``start`` brings up another one."""
+        self._can_switch = can_switch
         self.patience_s = PATIENCE_S
         self._start = start
         self._policy = Policy()
@@ -201,7 +202,7 @@ class ReplicaSet:
     def changes(self, target: Topology, batching: Batching | None = None) -> tuple[Change, ...]:
         """What leads from here to a target, one replica at a time."""
         known = [replica.engine.capabilities for replica in self.replicas]
-        return transition(self.topology, target, [each.running for each in known], batching)
+        return transition(self.topology, target, [each.running for each in known], batching, self._can_switch)
 
     # --- what a change of the set does ---
 

@@ -122,7 +122,7 @@ def _away(here: "Context", serving: "Serving", devices: frozenset[int], what: st
     engine = replace(known, out=known.out | devices)
     place = replace(place, situation=replace(place.situation, capabilities=engine))
     target, batching = service.in_loop(service.parts.promises.drains.away(serving, engine))
-    plan = make_for(here, target, f"drain {what}: run it as {target}", place, docs.When(), batching).plans[0]
+    plan = make_for(here, target, f"drain {what}: run it as {target}", place, docs.When(), batching, "promise").plans[0]
     consent_now(plan, here.deployment.approval, [finding.code for finding in plan.to_acknowledge], service.acts)
     return plan
 

@@ -68,7 +68,7 @@ async def start(
     if failed := [tried for tried in tries if isinstance(tried, BaseException)]:
         await asyncio.gather(*(engine.close() for engine in up))
         raise failed[0]
-    return ReplicaSet(up, alone)
+    return ReplicaSet(up, alone, lambda now, then: model.reach(now) == model.reach(then))
 
 
 async def _started(

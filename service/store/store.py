@@ -234,6 +234,12 @@ class Store:
         with self.transaction() as session:
             return session.scalars(made.order_by(GenerationRow.id.desc()).limit(1)).first()
 
+    def generations_of(self, operation_id: str) -> list[str]:
+        """The topology that each change of an operation committed, in their order."""
+        made = select(GenerationRow.topology).where(GenerationRow.operation_id == operation_id)
+        with self.transaction() as session:
+            return [*session.scalars(made.order_by(GenerationRow.id))]
+
     def generations(self, model: str) -> list[tuple[float, str]]:
         """When each topology of a model began to run (unix seconds) and its text, oldest first."""
         made = select(GenerationRow).where(GenerationRow.model == model).order_by(GenerationRow.id)

@@ -224,3 +224,14 @@ def test_times_are_spans_coming_clock_times_or_moments(tmp_path, text, found):
     deployment = read(tmp_path, DEPLOYMENT + "timezone: Europe/Berlin\n")
     now = datetime(2026, 1, 5, 17, tzinfo=UTC)
     assert deadline(text, deployment, now).astimezone(UTC).isoformat() == found
+
+
+def test_the_controller_is_not_bound_by_a_drain(tmp_path):
+    """What a person names is left alone; where a drain leads to is nobody's wish."""
+    with served(tmp_path, SET) as (service, http):
+        drained(http, "gpu-3")
+        service.settle()
+        (plan,) = http.get("/v1/plans").json()["plans"]
+        assert plan["kind"] == "promise"
+        service.tick()
+        assert http.get("/v1/control").json()["overrides"] == []
