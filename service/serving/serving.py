@@ -407,6 +407,7 @@ class Serving:
         Without the engine's state if it does not tell.
         """
         state = self.engine.state
+        replicas = tuple(self._replica_documents())
         try:
             if state is not EngineState.SERVING:
                 raise EngineLostError(f"the engine is {state}")
@@ -414,8 +415,8 @@ class Serving:
                 stats = await self.engine.stats()
                 theirs = await self.engine.exposition()
         except (TimeoutError, RuntimeFault):
-            return self.metrics.render(None, self.router.num_streams), ""
-        return self.metrics.render(stats, self.router.num_streams), theirs
+            return self.metrics.render(None, self.router.num_streams, replicas), ""
+        return self.metrics.render(stats, self.router.num_streams, replicas), theirs
 
     async def settled(self) -> None:
         """Return when no switch is under way."""
