@@ -17,7 +17,8 @@ from tests.service.scripted import DEPLOYMENT, KEYS, QUICK, ScriptedService, rea
 
 pytestmark = pytest.mark.slow
 
-SET = DEPLOYMENT.replace("start: pp2", 'start: "CPU[0,1]@fp32 | CPU[2,3]@fp32"')
+START = 'start: "CPU[0,1]@fp32 | CPU[2,3]@fp32"'
+SET = DEPLOYMENT.replace("start: pp2", START)
 NODES = SET.replace(
     "    - {name: local, link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30},\n"
     "      gpus: [{kind: CPU, count: 4, memory_gb: 1}]}\n",
@@ -59,9 +60,9 @@ def streams(service: ScriptedService, count: int = 6):
     with ThreadPoolExecutor(count) as pool, service.client() as http:
         answers = [pool.submit(http.post, "/openai/v1/completions", json=SAID) for _ in range(count)]
         for engine in engines:
-            service.call(engine.until(lambda engine=engine: len(engine.heard) >= count // 2))
-            for _ in range(4):
-                service.do(engine.turn)
+            service.call(engine.until(lambda engine=engine: len(engine.heard) == count // 2))
+        for engine in engines * 4:
+            service.do(engine.turn)
         try:
             yield engines, answers
         finally:
@@ -234,4 +235,23 @@ def test_the_controller_is_not_bound_by_a_drain(tmp_path):
         (plan,) = http.get("/v1/plans").json()["plans"]
         assert plan["kind"] == "promise"
         service.tick()
-        assert http.get("/v1/control").json()["overrides"] == []
+        assert http.get("/v1/controller").json()["overrides"] == []
+
+
+@rows("stream", [True, False])
+def test_an_answer_tells_whoever_may_look_which_replica_gives_it_and_why(routed, stream):
+    body = SAID | {"max_tokens": 3, "stream": stream}
+    with routed.person("admin", f"ada{stream}") as http, routed.person("tenant", f"gold{stream}", "gold") as tenant:
+        for client, asked in ((http, "1"), (http, "0"), (tenant, "1")):
+            answer = client.post("/openai/v1/completions", json=body, headers={"X-Intentctl-Why": asked})
+            assert answer.status_code == 200
+            route = answer.headers.get("X-Intentctl-Route", "")
+            assert ("CPU[0,1]:0-8@fp32 " in route and "CPU[2,3]:0-8@fp32 " in route) == (
+                client is http and asked == "1"
+            )
+
+
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory):
+    with ScriptedService(tmp_path_factory.mktemp("routed"), KEYS.replace("start: pp2", START)) as service:
+        yield service
