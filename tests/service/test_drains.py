@@ -232,4 +232,4 @@ def test_the_controller_is_not_bound_by_a_drain(tmp_path):
         (plan,) = http.get("/v1/plans").json()["plans"]
         assert plan["kind"] == "promise"
         service.tick()
-        assert http.get("/v1/control").json()["overrides"] == []
+        assert http.get("/v1/controller").json()["overrides"] == []
