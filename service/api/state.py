@@ -1,5 +1,6 @@
 """What runs, and on what."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -87,15 +88,18 @@ def drain(here: "Context", body: docs.DrainRequest) -> docs.DrainDocument:
     what, devices = known.read(body.what)
     plans = [_away(here, serving, devices, what, body) for serving in known.running(devices)]
     foreseen = [known.foreseen(plan, devices) for plan in plans]
-    by = f", by {until.isoformat(timespec='seconds')}" if until else ""
-    reason = f"drained by {service.caller.name} as {what}{by}{body.why and f': {body.why}'}"
     seen = [*body.acknowledge, *(finding.code for plan in plans for finding in plan.to_acknowledge)]
-    with known.taken_out(devices, reason, service.caller, until):
-        begun = [apply(here, plan.id, docs.ApplyRequest(acknowledge=seen)).id for plan in plans]
-    missed = tuple(each for _, misses in foreseen for each in misses)
-    takes_s = max((seconds for seconds, _ in foreseen), default=0.0)
-    drain = docs.DrainDocument(what=what, operations=tuple(begun), misses=missed, estimate_s=takes_s)
-    service.in_loop(known.began(drain, [plan.model for plan in plans], until))
+    drain = docs.DrainDocument(
+        what=what,
+        operations=tuple(apply(here, plan.id, docs.ApplyRequest(acknowledge=seen)).id for plan in plans),
+        misses=tuple(each for _, misses in foreseen for each in misses),
+        estimate_s=max((seconds for seconds, _ in foreseen), default=0.0),
+    )
+    service.in_loop(known.began(drain, devices, until))
+    by = f", by {until.isoformat(timespec='seconds')}" if until else ""
+    for device in devices:
+        reason = f"drained by {service.caller.name} as {what}{by}{body.why and f': {body.why}'}"
+        service.parts.devices.change(device, reason, service.caller)
     return known.held(what)
 
 
@@ -114,8 +118,7 @@ def _away(here: "Context", serving: "Serving", devices: frozenset[int], what: st
         how = f"wait, retire that intent, or override it: intentctl drain {what} --override"
         raise RefusedError(code, f"{what} is not drained: {barred}; {how}")
     place = here.placed(serving.model)
-    known = serving.situation().capabilities
-    assert known, "it runs"
+    known = serving.situation().capabilities or serving.engine.capabilities
     engine = replace(known, out=known.out | devices)
     place = replace(place, situation=replace(place.situation, capabilities=engine))
     target, batching = service.in_loop(service.parts.promises.drains.away(serving, engine))
@@ -130,9 +133,6 @@ def undrain(here: "Context", what: str) -> docs.DrainsDocument:
 
     Nothing moves back by itself. Answers with the drains that are left.
     """
-    from contextlib import suppress
-
-    from runtime.replicas.engine import PATIENCE_S
     from service.api.operations import cancel
 
     service = here.service
@@ -143,7 +143,7 @@ def undrain(here: "Context", what: str) -> docs.DrainsDocument:
     for operation in drain.operations:
         with suppress(RefusedError):  # it has cut, or ended
             cancel(here, operation)
-    known.avoid(drain.devices, PATIENCE_S, is_avoided=False)
+    known.avoid(drain.devices, is_avoided=False)
     return drains(here)
 
 

@@ -5,22 +5,19 @@ A drain is devices that are out with a reason of its form, so that it outlives t
 
 import asyncio
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from runtime.capabilities import Batching, Capabilities
 from runtime.models import Topology
-from runtime.process.supervised import begin, cancel
 from runtime.replicas.engine import PATIENCE_S
 from runtime.replicas.replica import Replica
 from selector.models import Infeasible, Plan
 from service import documents as docs
 from service.control.relocation import RelocationPlanner, without
 from service.deployment.file import Deployment
-from service.documents.access import Caller
 from service.documents.errors import RefusedError
 from service.planning.lifecycle import another_switch, clock
 from service.promises.limits import breaches
@@ -68,7 +65,6 @@ class Drains:
         self._watches = watches
         self._begun = dict[str, docs.DrainDocument]()
         """As they were answered; those of an earlier process are known by their reasons alone."""
-        self._clocks = set[asyncio.Task[None]]()
 
     def read(self, what: str) -> tuple[str, frozenset[int]]:
         """The name of a node, a device or a replica, and its devices.
@@ -119,55 +115,47 @@ class Drains:
         """How long a plan away takes until they are empty, and what it misses meanwhile and from then on."""
         serving = self._servings[plan.model]
         left = self._planners[plan.model]
-        moves = serving.engine.changes(plan.target, plan.batching)
-        ends = [move.before for move in moves if move.after is None]
+        ends = [move.before for move in serving.engine.changes(plan.target, plan.batching) if move.after is None]
         lasts_s = [left_s(each) for each in _on(serving, devices) if each.engine.topology in ends]
         takes_s = (plan.switch.prepare_s if plan.switch else 0.0) + max(lasts_s, default=0.0)
-        known = [finding.message for finding in plan.to_acknowledge]
-        missed = [f"{message}, until it is undrained" for message in known]
-        staying = without(serving.engine.topology, devices)
         engine = serving.engine.capabilities
         problem = serving.model.problem(plan.window, self._deployment.limits, plan.now, engine)
-        if staying and staying != plan.target:
-            prediction = left.planner.prediction(staying, problem.workload, engine) or plan.prediction
-            alone = replace(plan, target=staying, prediction=prediction, switch=None)
-            found = [
-                finding.message for finding, _ in breaches(alone, problem, left.active.in_force(datetime.now(UTC)))
-            ]
-            missed += [f"{each}, for about {takes_s:.2g} s" for each in found if each not in known]
-        return takes_s, missed
+        staying = without(serving.engine.topology, devices) or plan.target
+        prediction = left.planner.prediction(staying, problem.workload, engine) or plan.prediction
+        alone = replace(plan, target=staying, prediction=prediction, switch=None)
+        meanwhile = [each.message for each, _ in breaches(alone, problem, left.active.in_force(datetime.now(UTC)))]
+        known = [f"{each.message}, until it is undrained" for each in plan.to_acknowledge]
+        return takes_s, [
+            *known,
+            *(
+                f"{each}, for about {takes_s:.2g} s"
+                for each in meanwhile
+                if f"{each}, until it is undrained" not in known
+            ),
+        ]
 
-    @contextmanager
-    def taken_out(self, devices: Collection[int], reason: str, who: Caller, until: datetime | None) -> Iterator[None]:
-        """Take devices out, and have new requests avoid what runs there; as before where that ends in an error. Blocks."""
-        before = self._devices.all
-        try:
-            for device in devices:
-                self._devices.change(device, reason, who)
-            self.avoid(devices, (until - datetime.now(UTC)).total_seconds() if until else PATIENCE_S)
-            yield
-        except BaseException:
-            self.avoid(devices, PATIENCE_S, is_avoided=False)
-            for device in devices:
-                self._devices.change(device, before[device].why if device in before else None, who)
-            raise
-
-    def avoid(self, devices: Collection[int], patience_s: float, *, is_avoided: bool = True) -> None:
-        """Have new requests avoid what runs on devices, or not; those that it has may end there for so long."""
-        for serving in self._servings.values():
-            for replica in _on(serving, devices):
-                replica.is_avoided = is_avoided
-                serving.engine.patience_s = max(0.0, patience_s)
-
-    async def began(self, drain: docs.DrainDocument, models: Collection[str], until: datetime | None) -> None:
-        """Note what was begun; requests that are left when time is over go on in other replicas."""
+    async def began(self, drain: docs.DrainDocument, devices: Collection[int], until: datetime | None) -> None:
+        """Have new requests avoid what runs there; what is left when time is over goes on in other replicas."""
         self._begun[drain.what] = drain
-        for model in models:
-            begin("drain", _hurried(self._servings[model], until), self._clocks)
+        self.avoid(devices, is_avoided=True)
+        wait_s = max(0.0, (until - datetime.now(UTC)).total_seconds()) if until else PATIENCE_S
+        for serving in self._under_way(drain.operations):
+            serving.engine.patience_s = wait_s
+        asyncio.get_running_loop().call_later(wait_s, self._hurry, drain.operations)
 
-    async def close(self) -> None:
-        """Hurry nobody more."""
-        await cancel(self._clocks)
+    def _hurry(self, operations: Collection[str]) -> None:
+        for serving in self._under_way(operations):
+            serving.engine.patience_s = 0.0
+            serving.engine.hurry()
+
+    def _under_way(self, operations: Collection[str]) -> list[Serving]:
+        """Those that operations switch now."""
+        return [each for each in self._servings.values() if each.operation and each.operation.id in operations]
+
+    def avoid(self, devices: Collection[int], *, is_avoided: bool) -> None:
+        """Have new requests avoid what runs on devices, or not."""
+        for replica in (each for serving in self._servings.values() for each in _on(serving, devices)):
+            replica.is_avoided = is_avoided
 
     def held(self, what: str) -> docs.DrainDocument:
         """The drain of this name.
@@ -202,18 +190,6 @@ class Drains:
         }
 
 
-async def _hurried(serving: Serving, until: datetime | None) -> None:
-    """Have the switch under way wait for requests until then, and no longer."""
-    try:
-        async with asyncio.timeout((until - datetime.now(UTC)).total_seconds() if until else None):
-            await serving.settled()
-    except TimeoutError:
-        serving.engine.patience_s = 0.0
-        serving.engine.hurry()
-        await serving.settled()
-    serving.engine.patience_s = PATIENCE_S
-
-
 def _on(serving: Serving, devices: Collection[int]) -> list[Replica]:
     """Replicas of a model that use some of the devices, those that leave, too."""
     every = (*serving.engine.replicas, *serving.engine.leaving)
@@ -225,4 +201,4 @@ def left_s(replica: Replica) -> float:
     tokens = [
         each.request.sampling.max_tokens - len(each.request.past) - each.tokens for each in replica.requests.values()
     ]
-    return replica.speed.step_of(replica.work.running) * max(tokens, default=0)
+    return replica.speed.step_of(replica.work.running) * replica.measured.decoding * max(tokens, default=0)

@@ -58,13 +58,17 @@ class RelocationPlanner:
     planner: Planner
     active: Active
 
-    def best(self, engine: Capabilities, load: Workload | None) -> Plan | Infeasible:
+    def best(self, engine: Capabilities, load: Workload | None, now: Topology | None = None) -> Plan | Infeasible:
         """What holds what is promised now under a load (None: the declared one), or comes nearest. Blocks.
 
-        Where nothing is promised it is what has the most throughput.
+        Where nothing is promised it is what has the most throughput. ``now``: what it is to be reached from.
         """
-        segment = self._segment()
-        return self._best(segment, None, engine, self._load(segment, load))
+        segment, load = self._asked(load)
+        if segment.promised:
+            found = self.planner.outlook(segment, now, engine, workload=load)
+            if found.plan:
+                return found.plan
+        return self.planner.best_effort(segment, now, engine, load).answer
 
     def away(
         self, now: Topology, engine: Capabilities, load: Workload | None
@@ -73,33 +77,25 @@ class RelocationPlanner:
 
         The replicas that use none of them stay alone, unless something else serves more of the load.
         """
-        segment = self._segment()
-        load = self._load(segment, load)
-        found = self._best(segment, now, engine, load)
+        found = self.best(engine, load, now)
         staying = without(now, engine.out)
         if isinstance(found, Infeasible):
             return (staying, None) if staying else found
+        segment, load = self._asked(load)
         held = [self.planner.held(each, segment, engine, load) for each in (staying, found.target) if each]
         return (staying, None) if staying and held[0] >= held[-1] else (found.target, found.batching)
 
-    def _segment(self) -> Segment:
-        """What is promised now of what runs; limits on switches are asked for apart."""
+    def _asked(self, load: Workload | None) -> tuple[Segment, Workload]:
+        """What is promised now of what runs, and the load as far as it is known: as declared beside that.
+
+        Limits on switches are asked for apart.
+        """
         now = datetime.now(UTC)
         promised = [goal for goal in self.active.promised if is_about(goal.goal, self.model)]
         promised = [goal for goal in promised if not isinstance(goal.goal, ReconfigRule)]
-        return cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
-
-    def _load(self, segment: Segment, load: Workload | None) -> Workload:
-        """A load as far as it is known, and as declared beside that."""
+        segment = cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
         declared = self.planner.workload(segment)
-        return completed(load, declared) if load else declared
-
-    def _best(self, segment: Segment, now: Topology | None, engine: Capabilities, load: Workload) -> Plan | Infeasible:
-        if segment.promised:
-            found = self.planner.outlook(segment, now, engine, workload=load)
-            if found.plan:
-                return found.plan
-        return self.planner.best_effort(segment, now, engine, load).answer
+        return segment, completed(load, declared) if load else declared
 
 
 class Relocation:

@@ -116,7 +116,6 @@ async def keep_promises(
             serving.engine.comeback = comeback
             runners[name] = await stack.enter_async_context(ControlLoop(parts))
         promises = PromiseService(deployment, kept.active, servings, watches, planners, runners, drains)
-        stack.push_async_callback(drains.close)
         loop = asyncio.get_running_loop()
 
         def tell(device: int) -> None:

@@ -19,7 +19,7 @@ from runtime.engine import EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.process.supervised import begin, cancel
-from runtime.replicas.engine import ReplicaSet
+from runtime.replicas.engine import PATIENCE_S, ReplicaSet
 from runtime.replicas.transition import Transition
 from runtime.router import Router
 from runtime.stream import Gaps
@@ -259,6 +259,7 @@ class Serving:
                         self._events.publish("operation", ended)
                         self._owe(partial(self._store.beside, self._end, ended, acts))
                 raise
+            self.engine.patience_s = PATIENCE_S
             self._switch = asyncio.create_task(self._run(operation, plan, acts), name=operation.id)
             return operation
 
@@ -406,6 +407,7 @@ class Serving:
         Without the engine's state if it does not tell.
         """
         state = self.engine.state
+        replicas = tuple(self._replica_documents())
         try:
             if state is not EngineState.SERVING:
                 raise EngineLostError(f"the engine is {state}")
@@ -413,8 +415,8 @@ class Serving:
                 stats = await self.engine.stats()
                 theirs = await self.engine.exposition()
         except (TimeoutError, RuntimeFault):
-            return self.metrics.render(None, self.router.num_streams), ""
-        return self.metrics.render(stats, self.router.num_streams), theirs
+            return self.metrics.render(None, self.router.num_streams, replicas), ""
+        return self.metrics.render(stats, self.router.num_streams, replicas), theirs
 
     async def settled(self) -> None:
         """Return when no switch is under way."""

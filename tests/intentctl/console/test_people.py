@@ -32,6 +32,8 @@ ACTS = {
     "/operations/op-0/cancel": (Right.APPLY, {}),
     "/operations/op-0/undo": (Right.APPLY, {}),
     "/control": (Right.APPROVE, {"mode": "observe"}),
+    "/drain": (Right.APPROVE, {"what": "gpu-3"}),
+    "/undrain": (Right.APPROVE, {"what": "gpu-3"}),
 }
 
 
