@@ -1,4 +1,4 @@
-"""`intentctl devices`, `drain` and `undrain`: what there is, what is used, what is out, and what is being emptied."""
+"""`intentctl devices`, `drain` and `undrain`: what is used, what is out, and what is being emptied."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated

@@ -173,8 +173,8 @@ class Drains:
         """All drains, with what is left there."""
         found = dict[str, docs.DrainDocument]()
         for device, out in sorted(self._devices.all.items()):
-            if told := _REASON.fullmatch(out.why):
-                what, by, why = told.groups()
+            if match := _REASON.fullmatch(out.why):
+                what, by, why = match.groups()
                 drain = found.get(what) or self._begun.get(what, docs.DrainDocument(what=what))
                 fields = {"who": out.by, "since_s": out.since_s, "by": by, "why": why or ""}
                 found[what] = drain.model_copy(update={"devices": (*drain.devices, device), **fields})
