@@ -85,7 +85,7 @@ def undrain(
     what: Annotated[str, typer.Argument(help="What was drained, as `intentctl drain` lists it.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Let what was drained be used again. Cancels its switch if that has not cut; nothing moves back by itself."""
+    """Let WHAT be used again, and cancel its switch if that has not cut. Nothing moves back by itself."""
     from intentctl import commands, render
     from service import api
 

@@ -74,10 +74,11 @@ def drains(here: "Context") -> docs.DrainsDocument:
 
 @post("/v1/drains", Right.APPROVE, *DRAINING, threads="planning", status=202, location=lambda _: "/v1/drains")
 def drain(here: "Context", body: docs.DrainRequest) -> docs.DrainDocument:
-    """Empty a node, a device or a replica: what runs there switches away, ends there, or goes on in other replicas.
+    """Empty a node, a device or a replica.
 
-    New requests avoid it at once, and no plan and no restart uses it until it is undrained. Nothing is cut. It is refused, and
-    nothing changed, where nothing could serve without it, a switch is under way or a promise forbids one now.
+    What runs there switches away, ends there, or goes on in other replicas. New requests avoid it at once, and no plan and no
+    restart uses it until it is undrained. Nothing is cut. It is refused, and nothing changed, where nothing could serve without
+    it, a switch is under way or a promise forbids one now.
     """
     from service.api.plans import apply
     from service.control.drains import deadline

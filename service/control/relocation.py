@@ -73,7 +73,7 @@ class RelocationPlanner:
     def away(
         self, now: Topology, engine: Capabilities, load: Workload | None
     ) -> tuple[Topology, Batching | None] | Infeasible:
-        """Where what runs goes from devices that are out, and how steps are filled there (None: as now). Blocks.
+        """Where what runs goes from devices that are out, and how far steps are filled there. Blocks.
 
         The replicas that use none of them stay alone, unless something else serves more of the load.
         """
