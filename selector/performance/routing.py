@@ -118,6 +118,10 @@ def _serve_set(servers, load, rule, most_steps):  # type: ignore[no-untyped-def]
     number = load.at_s.size
     width = load.requests[1].max() + 1
     runs = [begun(servers.stages[place], number, width) for place in range(replicas)]
+    # as arrays of their own: what ``advance`` takes is then what it takes of one server, and it is compiled once
+    own = [servers.own[place, : servers.stages[place]].copy() for place in range(replicas)]
+    layers = [servers.layers[place, : servers.stages[place]].copy() for place in range(replicas)]
+    reduce = [servers.reduce[place, : servers.stages[place]].copy() for place in range(replicas)]
     comes_s = np.full((replicas, number + 1), np.inf)
     served = np.zeros((replicas, 3, number + 1), np.int64)
     counted = np.zeros(replicas, np.int64)
@@ -131,12 +135,11 @@ def _serve_set(servers, load, rule, most_steps):  # type: ignore[no-untyped-def]
         ends[0] = load.at_s[request] if request < number else np.inf
         for place in range(replicas):
             comes_s[place, counted[place]] = ends[0]  # it may come here: nothing leaps beyond
-            size = servers.stages[place]
             advance(
                 runs[place],
-                servers.own[place, :size],
-                servers.layers[place, :size],
-                servers.reduce[place, :size],
+                own[place],
+                layers[place],
+                reduce[place],
                 servers.limits[place],
                 comes_s[place],
                 served[place],
