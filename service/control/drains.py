@@ -6,7 +6,6 @@ A drain is devices that are out with a reason of its form, so that it outlives t
 import asyncio
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -20,7 +19,6 @@ from service.control.relocation import RelocationPlanner, without
 from service.deployment.file import Deployment
 from service.documents.errors import RefusedError
 from service.planning.lifecycle import another_switch, clock
-from service.promises.limits import breaches
 from service.promises.watch import Watch, measured
 from service.serving.devices import Devices
 from service.serving.serving import Serving
@@ -114,25 +112,14 @@ class Drains:
     def foreseen(self, plan: Plan, devices: Collection[int]) -> tuple[float, list[str]]:
         """How long a plan away takes until they are empty, and what it misses meanwhile and from then on."""
         serving = self._servings[plan.model]
-        left = self._planners[plan.model]
         ends = [move.before for move in serving.engine.changes(plan.target, plan.batching) if move.after is None]
         lasts_s = [left_s(each) for each in _on(serving, devices) if each.engine.topology in ends]
         takes_s = (plan.switch.prepare_s if plan.switch else 0.0) + max(lasts_s, default=0.0)
-        engine = serving.engine.capabilities
-        problem = serving.model.problem(plan.window, self._deployment.limits, plan.now, engine)
         staying = without(serving.engine.topology, devices) or plan.target
-        prediction = left.planner.prediction(staying, problem.workload, engine) or plan.prediction
-        alone = replace(plan, target=staying, prediction=prediction, switch=None)
-        meanwhile = [each.message for each, _ in breaches(alone, problem, left.active.in_force(datetime.now(UTC)))]
-        known = [f"{each.message}, until it is undrained" for each in plan.to_acknowledge]
-        return takes_s, [
-            *known,
-            *(
-                f"{each}, for about {takes_s:.2g} s"
-                for each in meanwhile
-                if f"{each}, until it is undrained" not in known
-            ),
-        ]
+        meanwhile = self._planners[plan.model].broken(plan, staying, serving.engine.capabilities)
+        known = [each.message for each in plan.to_acknowledge]
+        missed = [f"{message}, until it is undrained" for message in known]
+        return takes_s, missed + [f"{each}, for about {takes_s:.2g} s" for each in meanwhile if each not in known]
 
     async def began(self, drain: docs.DrainDocument, devices: Collection[int], until: datetime | None) -> None:
         """Have new requests avoid what runs there; what is left when time is over goes on in other replicas."""
