@@ -22,6 +22,7 @@ class BoxPipeline:
     """At which it holds the goals: for all, and for those whom others may not serve."""
     cost: float
     """In money, or devices."""
+    error_band: float = 0.0
 
     @property
     def size(self) -> int:

@@ -27,7 +27,10 @@ from selector.performance.simulator import Arrivals, Served, Values, Whole
 
 CALM = 0.75
 """Mean time between tokens by the bound on it, as far as a replica is planned to be filled: some wait longer."""
+PROMPT = 0.5
+"""Predicted time to the first token by the bound on it, as far as a replica is a candidate: prompts that come later delay it."""
 _TENANT_SEED = 1
+_MOST_OF_ALL = 4 * MOST_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ def routing_of(
     allowed = np.repeat(may_serve, len(classes.words) // classes.tenants, axis=0)
     like = [(server, *may_serve[:, place].tolist()) for place, server in enumerate(servers)]
     shares = dealt_evenly(np.where(allowed, costs, np.inf), classes.weights, [like.index(each) for each in like])
-    return Routing(paces, shares, float(outputs), bounds.ttft_s, bounds.tpot_s)
+    return Routing(paces, shares, float(outputs), PROMPT * bounds.ttft_s, bounds.tpot_s)
 
 
 def pace_of(server: ServerModel, workload: Workload) -> tuple[float, float, float, float]:
@@ -164,7 +167,7 @@ def _requests_of_all(servers: Sequence[ServerModel], workload: Workload, sustain
     parts = [
         requests_for(server, replace(workload, rate_rps=rate)) for server, rate in zip(servers, rates, strict=True)
     ]
-    return int(min(MOST_REQUESTS, 2 ** np.floor(np.log2(sum(parts)))))
+    return int(2 ** np.floor(np.log2(min(_MOST_OF_ALL, sum(parts)))))
 
 
 def _part(served: Served, mine: Values) -> Served:
