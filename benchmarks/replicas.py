@@ -20,7 +20,7 @@ from intent.models import Config, Goal, Objective, PrecisionRule
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
-from selector.models import ALIKE, LatencyBounds, Limits, Plan, PlanRef, SearchInput, Workload, shape
+from selector.models import ALIKE, LatencyBounds, Plan, PlanRef, SearchInput, Workload, shape
 from selector.performance.joint import Classes, routing_of
 from selector.performance.judge import arrivals, figures_of, sustained_rps
 from selector.performance.perf import ServerModel

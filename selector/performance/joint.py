@@ -15,6 +15,7 @@ from selector.performance.judge import (
     batch_of,
     endless,
     figures_of,
+    judged,
     piled_up,
     requests_for,
     sustained_rps,
@@ -88,7 +89,13 @@ def _judged_set(
         means = np.nan_to_num(routing.shares).mean(axis=0)
         return SetFigures(together, tuple(each), tuple(means.tolist()), planned)
     served, places = simulate_set(servers, drawn, classes.numbers, routing, MOST_STEPS)
-    each = [figures_of(_part(served, places == place), rate, batches[place]) for place, rate in enumerate(sustained)]
+    idle = replace(workload, rate_rps=IDLE_RPS)
+    each = [
+        figures_of(_part(served, places == place), sustained[place], batches[place])
+        if (places == place).any()
+        else judged(server, idle, most_tokens)  # it is there for more than comes
+        for place, server in enumerate(servers)
+    ]
     given = np.bincount(np.maximum(places, 0), minlength=len(servers)) / len(places)
     return SetFigures(figures_of(served, sum(sustained), sum(batches)), tuple(each), tuple(given.tolist()), planned)
 
