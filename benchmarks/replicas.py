@@ -17,9 +17,10 @@ import numpy as np
 
 from benchmarks.provenance import provenance
 from intent.models import Config, Goal, Objective, PrecisionRule
+from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
 from selector import profiles
-from selector.models import ALIKE, Limits, Plan, PlanRef, SearchInput, Workload, shape
+from selector.models import ALIKE, LatencyBounds, Plan, PlanRef, SearchInput, Workload, shape
 from selector.performance.joint import Classes, routing_of
 from selector.performance.judge import arrivals, figures_of, sustained_rps
 from selector.performance.perf import ServerModel
@@ -40,6 +41,7 @@ GOALS: tuple[Goal, ...] = (
 FP8 = PrecisionRule("allow", "fp8", "fp8 is allowed")
 ALONE = Config("replicas", "==", 1, "one pipeline")
 BATCH = 2000
+MANY = 32_768
 HALVINGS = 7
 GB = 10**9
 
@@ -115,7 +117,8 @@ def row_of(case: Case, *, fixed: bool, goals: tuple[Goal, ...]) -> Document:
     )
     took_s = time.process_time() - asked_s
     assert isinstance(answer, Plan), "it was just found"
-    routers = of_routers(plan, problem, rate) if plan.replicas else {}
+    routers = of_routers(plan, problem) if plan.replicas else {}
+    long_rps = of_one(one, problem)
     return {
         "case": case.name,
         "lengths": "fixed" if fixed else "usual",
@@ -125,6 +128,7 @@ def row_of(case: Case, *, fixed: bool, goals: tuple[Goal, ...]) -> Document:
         "set_rps": rate,
         "set": plan.target.text,
         "times": rate / alone,
+        "alone_in_a_long_run_rps": long_rps,
         "cpu_s_of_an_answer": took_s,
         "cpu_s": time.process_time() - started_s,
         **routers,
@@ -152,15 +156,15 @@ def highest(problem: SearchInput, goals: Sequence[Goal]) -> tuple[float, Plan]:
     return low, found
 
 
-def of_routers(plan: Plan, problem: SearchInput, rate_rps: float) -> Document:
-    """The rates at which the set holds the bounds behind other routers, by the rate behind its own; and the closed batch."""
+def of_routers(plan: Plan, problem: SearchInput) -> Document:
+    """The rates at which the set holds the bounds behind several routers, and the closed batch."""
     parts = zip(plan.target.replicas, plan.replicas, strict=True)
     servers = [server_of(each, problem.model, problem.cluster, PROFILES, part.batching) for each, part in parts]
     sustained = [sustained_rps(server, problem.workload, problem.model.max_position_embeddings) for server in servers]
-    drawn = arrivals(problem.workload, 4096, problem.model.max_position_embeddings)
+    drawn = arrivals(problem.workload, MANY, problem.model.max_position_embeddings)
     classes = Classes.of(drawn, [""])
-    own = routing_of(servers, problem.workload, sustained, classes, np.ones((1, len(servers)), dtype=bool))
-    own = replace(own, ttft_s=TTFT_S, tpot_s=TPOT_S)
+    everyone = np.ones((1, len(servers)), dtype=bool)
+    own = routing_of(servers, problem.workload, sustained, classes, everyone, LatencyBounds(TTFT_S, TPOT_S))
     counted = np.array([[0.0], [1.0], [0.0], [1e9]]) * np.ones((1, len(servers)))
     even = np.full_like(own.shares, 1 / len(servers))
     unbound = replace(own, ttft_s=np.inf, tpot_s=np.inf)
@@ -168,10 +172,13 @@ def of_routers(plan: Plan, problem: SearchInput, rate_rps: float) -> Document:
         "own": own,
         "least_outstanding": replace(unbound, paces=counted, shares=even, band=0.0),
         "round_robin": replace(unbound, shares=even, band=np.inf),
-        "static_pools": replace(unbound, shares=_tuned_shares(unbound, servers, drawn, classes, rate_rps), band=np.inf),
+        "static_pools": replace(
+            unbound, shares=_tuned_shares(unbound, servers, drawn, classes, sum(sustained)), band=np.inf
+        ),
     }
+    most_rps = sum(sustained)
     rates = {
-        name: most(lambda rate, rule=rule: _holds(rule, servers, drawn, classes, rate), rate_rps)
+        name: most(lambda rate, rule=rule: _holds(rule, servers, drawn, classes, rate), most_rps)
         for name, rule in rules.items()
     }
     batch = arrivals(problem.workload, BATCH, problem.model.max_position_embeddings)
@@ -185,15 +192,27 @@ def of_routers(plan: Plan, problem: SearchInput, rate_rps: float) -> Document:
     return {"routers_rps": rates, "batch_s": makespan_s, "clairvoyant_s": best_s, "batch_times": makespan_s / best_s}
 
 
+def of_one(plan: Plan, problem: SearchInput) -> float:
+    """The rate at which one pipeline holds the bounds in a simulation as long as those of the routers."""
+    steps = plan.batching or problem.batching
+    server = server_of(plan.target, problem.model, problem.cluster, PROFILES, steps)
+    longest = problem.model.max_position_embeddings
+    drawn = arrivals(problem.workload, MANY, longest)
+    alone = Routing(np.ones((4, 1)), np.ones((1, 1)), 1.0)
+    everyone = replace(Classes.of(drawn, [""]), numbers=np.zeros(MANY, dtype=np.int64))
+    sustained = sustained_rps(server, problem.workload, longest)
+    return most(lambda rate: _holds(alone, [server], drawn, everyone, rate), sustained)
+
+
 def _holds(rule: Routing, servers: Sequence[ServerModel], drawn: Arrivals, classes: Classes, rate_rps: float) -> bool:
     served, _ = simulate_set(servers, replace(drawn, at_s=drawn.at_s / rate_rps), classes.numbers, rule)
     found = figures_of(served, 1.0, 1)
     return bool(found.ttft_s["p99"] <= TTFT_S and found.tpot_s["p99"] <= TPOT_S)
 
 
-def most(holds: Callable[[float], bool], near_rps: float) -> float:
-    """The highest rate that holds, up to twice of one."""
-    low, high = 0.0, 2 * near_rps
+def most(holds: Callable[[float], bool], most_rps: float) -> float:
+    """The highest rate that holds, up to one that nothing does."""
+    low, high = 0.0, most_rps
     for _ in range(HALVINGS + 2):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -201,7 +220,7 @@ def most(holds: Callable[[float], bool], near_rps: float) -> float:
 
 
 def _tuned_shares(
-    rule: Routing, servers: Sequence[ServerModel], drawn: Arrivals, classes: Classes, rate_rps: float
+    rule: Routing, servers: Sequence[ServerModel], drawn: Arrivals, classes: Classes, most_rps: float
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """As somebody would tune two pools by hand: the part of one kind that holds the highest rate, in steps of 5 %."""
     fast = np.array([server.stages == servers[0].stages for server in servers])
@@ -213,9 +232,9 @@ def _tuned_shares(
 
     def rate(part: float) -> float:
         tried = replace(rule, shares=split(part), band=np.inf)
-        return most(lambda each: _holds(tried, servers, drawn, classes, each), rate_rps)
+        return most(lambda each: _holds(tried, servers, drawn, classes, each), most_rps)
 
-    return split(max((step / 20 for step in range(1, 20)), key=rate))
+    return split(max((step / 20 for step in range(8, 20)), key=rate))
 
 
 def clairvoyant(servers: Sequence[ServerModel], batch: Arrivals, rule: Routing) -> float:

@@ -22,6 +22,7 @@ class BoxPipeline:
     """At which it holds the goals: for all, and for those whom others may not serve."""
     cost: float
     """In money, or devices."""
+    error_band: float = 0.0
 
     @property
     def size(self) -> int:
@@ -91,9 +92,8 @@ def packs(boxes: Sequence[Box], wanted: Wanted) -> list[Pack]:
     if wanted.lost_devices:
         caps += sorted({pipeline.rates_rps[0] for box in boxes for pipeline in box.pipelines})
     if wanted.lost_nodes:
-        caps += sorted(
-            {pack.rates_rps[0] for node in _by_node(boxes).values() for pack in _of_node(boxes, node, wanted)}
-        )
+        alone = (pack for node in _by_node(boxes).values() for pack in _of_node(boxes, node, wanted))
+        caps += sorted({pack.rates_rps[0] for pack in alone if pack.chosen})
     found = [pack for cap in caps for pack in _under(cap, boxes, wanted)]
     fits = [pack for pack in dict.fromkeys(found) if pack.chosen and _is_wanted(len(pack.chosen), wanted.replicas)]
     return sorted(fits, key=lambda pack: (pack.cost, [-rate for rate in pack.rates_rps]))

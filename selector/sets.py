@@ -13,7 +13,7 @@ from selector.models import Candidate, SearchInput
 from selector.objectives import COMPARED, Bound, barred_tenants, hangs_on_the_load, named_tenants
 from selector.packing import Box, BoxPipeline, Pack, Wanted, packs
 from selector.performance.load import IDLE_RPS
-from selector.prediction import known
+from selector.prediction import confidence, known
 from selector.switching import way
 from selector.trial import STEP_TOKENS, Trial
 
@@ -71,8 +71,17 @@ class SetSearch:
 
     @cached_property
     def packs(self) -> list[Pack]:
-        """The sets that none beats."""
-        return packs(self.boxes, self.wanted)
+        """The sets that none beats, of those that are known as well: the least sure replica decides how sure a set is."""
+        bands = sorted({pipeline.error_band for box in self.boxes for pipeline in box.pipelines}, reverse=True)
+        found = dict.fromkeys(pack for band in bands for pack in packs(self._sure(band), self.wanted))
+        return sorted(found, key=lambda pack: (pack.cost, -pack.rates_rps[0]))
+
+    def _sure(self, band: float) -> list[Box]:
+        """With pipelines of which so much is known, at least."""
+        return [
+            replace(box, pipelines=tuple(each for each in box.pipelines if each.error_band <= band))
+            for box in self.boxes
+        ]
 
     def _judged(self, pack: Pack) -> list[Candidate]:
         topology, batching = self._placed(pack)
@@ -164,7 +173,8 @@ class SetSearch:
         barred = barred_tenants(topology, self.problem)
         rates = (rate_rps, *(rate_rps * (name not in barred) for name in self.tenants))
         cost = sum(self.problem.cluster.gpu(device).usd_per_hour for device in topology.devices)
-        return BoxPipeline(topology, batching, rates, len(topology.devices) if self.problem.unpriced else cost)
+        _, band = confidence(topology, self.finder.profiles)
+        return BoxPipeline(topology, batching, rates, len(topology.devices) if self.problem.unpriced else cost, band)
 
     def _shapes(self, part: Cluster, precision: str, size: int) -> list[Topology]:
         """Pipelines on all devices of a part, those of few stages first."""

@@ -1,4 +1,4 @@
-"""From one set to another: switches of the coordinator one after the other, and back where one is given up."""
+"""From one set to another: switches one after the other, and back where one is given up."""
 
 import time
 from collections.abc import Callable, Collection, Sequence

@@ -15,6 +15,7 @@ from selector.performance.judge import (
     batch_of,
     endless,
     figures_of,
+    judged,
     piled_up,
     requests_for,
     sustained_rps,
@@ -27,7 +28,10 @@ from selector.performance.simulator import Arrivals, Served, Values, Whole
 
 CALM = 0.75
 """Mean time between tokens by the bound on it, as far as a replica is planned to be filled: some wait longer."""
+PROMPT = 0.5
+"""Predicted time to the first token by the bound on it, as far as a replica is a candidate: prompts that come later delay it."""
 _TENANT_SEED = 1
+_MOST_OF_ALL = 4 * MOST_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,13 @@ def _judged_set(
         means = np.nan_to_num(routing.shares).mean(axis=0)
         return SetFigures(together, tuple(each), tuple(means.tolist()), planned)
     served, places = simulate_set(servers, drawn, classes.numbers, routing, MOST_STEPS)
-    each = [figures_of(_part(served, places == place), rate, batches[place]) for place, rate in enumerate(sustained)]
+    idle = replace(workload, rate_rps=IDLE_RPS)
+    each = [
+        figures_of(_part(served, places == place), sustained[place], batches[place])
+        if (places == place).any()
+        else judged(server, idle, most_tokens)  # it is there for more than comes
+        for place, server in enumerate(servers)
+    ]
     given = np.bincount(np.maximum(places, 0), minlength=len(servers)) / len(places)
     return SetFigures(figures_of(served, sum(sustained), sum(batches)), tuple(each), tuple(given.tolist()), planned)
 
@@ -136,7 +146,7 @@ def routing_of(
     allowed = np.repeat(may_serve, len(classes.words) // classes.tenants, axis=0)
     like = [(server, *may_serve[:, place].tolist()) for place, server in enumerate(servers)]
     shares = dealt_evenly(np.where(allowed, costs, np.inf), classes.weights, [like.index(each) for each in like])
-    return Routing(paces, shares, float(outputs), bounds.ttft_s, bounds.tpot_s)
+    return Routing(paces, shares, float(outputs), PROMPT * bounds.ttft_s, bounds.tpot_s)
 
 
 def pace_of(server: ServerModel, workload: Workload) -> tuple[float, float, float, float]:
@@ -164,7 +174,7 @@ def _requests_of_all(servers: Sequence[ServerModel], workload: Workload, sustain
     parts = [
         requests_for(server, replace(workload, rate_rps=rate)) for server, rate in zip(servers, rates, strict=True)
     ]
-    return int(min(MOST_REQUESTS, 2 ** np.floor(np.log2(sum(parts)))))
+    return int(2 ** np.floor(np.log2(min(_MOST_OF_ALL, sum(parts)))))
 
 
 def _part(served: Served, mine: Values) -> Served:

@@ -50,7 +50,7 @@ def load(models: Iterable[ServedModel]) -> None:
 async def start(
     model: ServedModel, topology: Topology, launchers: "Launchers | None" = None, batching: Batching | None = None
 ) -> "ReplicaSet":
-    """The model's engine in a topology, the built-in one unless said: one beside the other for each replica.
+    """The model's engine in a topology, the built-in one unless said: one for each replica.
 
     It fills steps as far as ``batching`` says, or the file.
 

@@ -1,4 +1,4 @@
-"""What the router of a model's replicas keeps to: shares of the last plan, and bounds of what is promised. Pure."""
+"""What the router of replicas keeps to: shares of the last plan, and bounds that are promised."""
 
 from collections.abc import Iterable
 

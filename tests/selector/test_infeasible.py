@@ -84,7 +84,10 @@ def test_the_nearest_misses_least_in_proportion_of_all_that_there_is(choose, ask
          "tp == 3: no allowed topology has it (TP 3 does not divide the 4 KV heads of counting; 1, 2, 4 do)"),
         (Config("tp", ">=", 5, "x"), "tp >= 5: no allowed topology has it (the largest node has 4 devices of a kind)"),
         (Config("pp", "==", 3, "x"), "pp == 3: no allowed topology has it (the limits allow PP 1, 2)"),
-        (Config("replicas", "==", 2, "x"), "replicas == 2: no allowed topology has it (one replica of a model is served)"),
+        (Config("replicas", "==", 9, "x"),
+         "replicas == 9: no allowed topology has it (so many do not fit into the devices that may be used)"),
+        (Config("lost_nodes", ">=", 1, "x"),
+         "lost_nodes >= 1: no allowed topology has it (what is left then misses a latency goal, or nothing is left)"),
     ],
 )  # fmt: skip
 def test_a_wish_for_the_topology_that_nothing_meets_gives_the_reason(choose, asked, wish, reason):

@@ -285,8 +285,8 @@ def test_leave_given_to_one_tenant_is_left_out_with_the_reason(problem):
     rule = PrecisionRule("min", "bf16", "gold at least bf16", tenant="gold")
     demands = sort_goals([leave, rule], problem)
     assert (demands.rules, demands.not_evaluated) == ((rule,), (leave,))
-    assert "one pipeline serves every tenant" in left_out(leave, problem).reason
-    assert goal_words(rule) == "'gold at least bf16' (said for gold; one pipeline serves everyone, so it holds for all)"
+    assert "for whom no replica of its own is worth it" in left_out(leave, problem).reason
+    assert goal_words(rule) == "'gold at least bf16' (said for gold: whatever serves gold keeps it)"
 
 
 @rows(

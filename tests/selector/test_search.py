@@ -176,7 +176,7 @@ def test_a_bound_on_quality_is_leave_to_use_what_keeps_it(choose, large):
     loose, tight = (Objective("quality_loss", "<=", "x", value=value, unit="ratio") for value in (0.01, 0.004))
     plan = plan_of(choose(stated, ttft(4.0), loose))
     assert plan.prediction.quality_loss <= 0.01
-    assert len(plan.target.devices) < len(plan_of(choose(stated, ttft(4.0))).target.devices)
+    assert plan.prediction.usd_per_hour < plan_of(choose(stated, ttft(4.0))).prediction.usd_per_hour
     formats = {stage.precision.weights for stage in plan_of(choose(stated, ttft(4.0), tight)).target.stages}
     assert formats <= {"bf16", "fp16", "fp8"}
     bare = choose(stated, ttft(4.0), loose, PrecisionRule("forbid", "int8", "x"))
