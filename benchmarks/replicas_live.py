@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from runtime.models import Phase, Topology
 from runtime.replicas.choice import Bounds
 from runtime.replicas.engine import ReplicaSet
 from runtime.replicas.replica import InFlight, Policy, Replica
+from runtime.replicas.transition import Transition
 from runtime.router import Router
 from runtime.stream import GenerationParams
 from runtime.tokenizer import Tokenizer
@@ -85,6 +86,14 @@ class Load:
         at_s = np.cumsum([draw.expovariate(rate_rps) for _ in range(number)]).tolist()
         prompts = [tuple(prompt_tokens(checkpoint, draw.randrange(10**6), draw.randint(*PROMPTS))) for _ in at_s]
         return cls(tuple(at_s), tuple(prompts), tuple(draw.randint(*ANSWERS) for _ in at_s))
+
+
+def five_slots() -> Subject:
+    """The counting model on five devices: one is free beside the set."""
+    subject = Subject.example(EngineName.TORCH)
+    (node,) = subject.cluster.nodes
+    gpus = (*node.gpus, replace(node.gpus[0], index=4))
+    return replace(subject, cluster=replace(subject.cluster, nodes=(replace(node, gpus=gpus),)))
 
 
 @asynccontextmanager
@@ -218,10 +227,37 @@ async def killed(subject: Subject, load: Load) -> dict[str, Any]:
         return {**figures(load, answers), "in_flight_at_kill": had, "lost": router.counts.lost}
 
 
+async def drained(subject: Subject, target: str, number: int, by_s: float) -> dict[str, Any]:
+    """So many streams are open when the set goes to a target that leaves devices; what has not ended in time moves."""
+    load = Load((0.0,) * number, Load.drawn(subject.checkpoint, number, 1.0, 5).prompts, (400,) * number)
+    async with served(ReplicaSet, subject) as (replicas, router):
+        under_way = asyncio.create_task(all_asked(router, load))
+        while sum(len(each.requests) for each in replicas.replicas) < number:  # noqa: ASYNC110 - processes bring it about
+            await asyncio.sleep(0.01)
+
+        def hurry() -> None:
+            replicas.patience_s = 0.0
+            replicas.hurry()
+
+        began_s = time.monotonic()
+        asyncio.get_running_loop().call_later(by_s, hurry)
+        way = Transition(Coordinator(replicas, router, Journal(), SwitchSettings()), replicas, "drain", lambda _: None)
+        report = await way.run(subject.topology(target), None)
+        empty_s = time.monotonic() - began_s
+        answers = await under_way
+        found = {**figures(load, answers), "empty_after_s": empty_s, "by_s": by_s, "ended": report.phase.value}
+        return {
+            **found,
+            "lost": router.counts.lost,
+            "duplicates": router.counts.duplicates,
+            "left": report.left_to_drain,
+        }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all of it."""
     options = parser().parse_args(arguments)
-    subject = Subject.example(EngineName.TORCH)
+    subject = five_slots()
     stolen_s = stolen_now_s()
     capacity = asyncio.run(capacity_rps(subject, options.requests, 64))
     rate_rps = options.share * capacity
@@ -245,15 +281,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "sham": asyncio.run(switched(subject, loads[0], 0)),
         "switched": asyncio.run(switched(subject, loads[0], options.switches)),
         "killed": asyncio.run(killed(subject, loads[0])),
+        "drained_by_other_replicas": asyncio.run(drained(subject, "CPU[0]@fp32", 32, 3.0)),
+        "drained_by_switch": asyncio.run(drained(subject, SET.replace("CPU[0]@", "CPU[4]@"), 32, 3.0)),
         "stolen_s": (stolen_now_s() or 0.0) - (stolen_s or 0.0),
     }
     options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(
-        json.dumps(
-            {key: document[key] for key in ("routing", "ttft_p95_by_least_outstanding", "sham", "switched", "killed")},
-            indent=1,
-        )
-    )
+    print(json.dumps(document, indent=1))
     return 0
 
 
