@@ -26,6 +26,8 @@ from service.serving.serving import Serving
 _SPAN = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*([smhd])")
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _REASON = re.compile(r"drained by .+? as (\S+)(?:, by (\d{4}-\S+?))?(?:: (.*))?", re.DOTALL)
+LEAD_S = 2.0
+"""Before its time, when others begin to go on with what is left: it is to be empty by then."""
 
 
 def deadline(text: str, deployment: Deployment, now: datetime) -> datetime:
@@ -125,7 +127,7 @@ class Drains:
         """Have new requests avoid what runs there; what is left when time is over goes on in other replicas."""
         self._begun[drain.what] = drain
         self.avoid(devices, is_avoided=True)
-        wait_s = max(0.0, (until - datetime.now(UTC)).total_seconds()) if until else PATIENCE_S
+        wait_s = max(0.0, (until - datetime.now(UTC)).total_seconds() - LEAD_S) if until else PATIENCE_S
         for serving in self._under_way(drain.operations):
             serving.engine.patience_s = wait_s
         asyncio.get_running_loop().call_later(wait_s, self._hurry, drain.operations)
