@@ -154,15 +154,18 @@ class SetSearch:
         return tuple(found)
 
     def _pipelines(self, node: Node, gpus: Sequence[Gpu]) -> list[BoxPipeline]:
-        """Of each device count and format what does more than smaller ones together."""
+        """Of each device count and format what does more than smaller ones together, or alone where replicas are counted."""
         found = list[BoxPipeline]()
+        is_counted = self.wanted.replicas or self.wanted.per_node
         for precision in self.finder.precisions:
             mine = list[BoxPipeline]()
             for size in range(1, len(gpus) + 1):
                 part = Cluster((replace(node, gpus=tuple(gpus[:size])),))
                 for topology in self._shapes(part, precision, size):
                     is_deeper = any(each.size == size for each in mine)
-                    least_rps = _most_of(mine, size) * (_DEEPER if is_deeper else _BETTER)
+                    smaller_rps = max((each.rates_rps[0] for each in mine), default=0.0)
+                    together_rps = smaller_rps if is_counted else _most_of(mine, size)
+                    least_rps = together_rps * (_DEEPER if is_deeper else _BETTER)
                     batching, rate_rps = self._tuned(topology, least_rps)
                     if rate_rps > least_rps:
                         mine.append(self._pipeline(topology, batching, rate_rps))
