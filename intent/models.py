@@ -75,7 +75,15 @@ THROUGHPUTS: frozenset[Metric] = frozenset({"throughput_tok", "throughput_req"})
 PERCENTILES: Mapping[Stat, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 """Percentile to the share of requests it is about."""
 
-SETTINGS = frozenset({"tp", "pp", "replicas"})
+LOSSES = frozenset({"lost_devices", "lost_nodes"})
+"""How many of these may be lost while the model still serves; a wish for them is always ``>=``."""
+
+PER_NODE = "replicas_per_node"
+"""How many replicas each node has."""
+PHRASED = LOSSES | {PER_NODE}
+"""Settings that are said by whole phrases, which code finds in any text; one, where no number is said."""
+
+SETTINGS = PHRASED | {"tp", "pp", "replicas"}
 """What a wish for the topology itself may be about."""
 
 DEFAULT_STAT: Stat = "p95"
@@ -269,6 +277,8 @@ class Config:
     window: Window = "always"
     model: NonEmpty | None = None
     type: Literal["config"] = "config"
+
+    __pydantic_config__ = form(when({"key": {"enum": sorted(LOSSES)}}, {"op": {"const": ">="}}))
 
 
 @dataclass(frozen=True, slots=True)

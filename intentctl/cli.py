@@ -18,7 +18,7 @@ from intentctl.arguments import (
     spread,
 )
 from intentctl.console.command import console
-from intentctl.devices import devices
+from intentctl.devices import devices, drain, undrain
 from intentctl.lines import visible_lines
 from intentctl.options import (
     Deployment,
@@ -50,6 +50,8 @@ app.add_typer(hosts.hosts, name="hosts")
 app.command("agent")(hosts.agent)
 app.command("whoami")(access.whoami)
 app.command()(devices)
+app.command()(drain)
+app.command()(undrain)
 app.command("cancel")(operations.cancel)
 app.command("undo")(operations.undo)
 app.command("history")(operations.history)

@@ -524,11 +524,21 @@ def topology_rows(state: docs.StateDocument) -> list[Row]:
         rows.insert(3, ("because of", state.origin))
     if state.operation:
         rows.append(("switching", state.operation))
+    rows += _replica_rows(state)
     for node in state.inventory:
         kinds = [gpu.kind for gpu in node.gpus]
         counts = ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
         rows.append(("inventory", f"{node.name}: {counts} ({node.link})"))
     return rows
+
+
+def _replica_rows(state: docs.StateDocument) -> Iterator[Row]:
+    """Each replica where there are several, or one leaves: by its place, which `drain` takes."""
+    for place, each in enumerate(state.replicas if len(state.replicas) > 1 else (), start=1):
+        doing = "leaving" if each.is_leaving else "changing" if each.is_changing else each.state.value
+        planned = "" if each.share is None else f" of {each.share:.0%} planned"
+        load = f"{each.running} running, {each.waiting} waiting, {each.taken:.0%} taken{planned}"
+        yield f"{state.model}/{place}", f"{each.topology.text}: {doing}, {load}"
 
 
 class SwitchProgress:

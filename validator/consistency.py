@@ -9,6 +9,9 @@ from typing import Any
 from intent.models import (
     HIGHER_IS_BETTER,
     HOURS_OF_COST,
+    LOSSES,
+    PER_NODE,
+    PHRASED,
     Config,
     DatedWindow,
     Finding,
@@ -319,9 +322,17 @@ _PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
 def check_conflicts(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """One finding for each pair that clashes, at the later of the two."""
     firm = [(number, goal) for number, goal in enumerate(goals) if hard(goal)]
+    nodes = len(site.cluster.nodes)
     for (first, a), (second, b) in combinations(firm, 2):
         if (code := _clash(a, b)) and together(a, b, site):
             yield words.clash(code, (first, a), (second, b), **_facts(a, b, words))
+        counts = [
+            bounded(goal.op, goal.value * (nodes if goal.key == PER_NODE else 1) + (goal.key in LOSSES))
+            for goal in (a, b)
+            if isinstance(goal, Config) and goal.key in {"replicas", *PHRASED}
+        ]  # of replicas in all; one more than may be lost
+        if len(counts) == 2 and counts[0].disjoint(counts[1]) and not code and together(a, b, site):
+            yield words.clash("replicas_contradict", (first, a), (second, b), nodes=nodes)
     yield from _too_many_devices(goals, site, words)
     yield from _banned_acts(firm, site, words)
 

@@ -4,9 +4,20 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 
-from intent.models import HOURS_OF_COST, LATENCIES, Config, Finding, Goal, Objective, Placement, PrecisionRule
+from intent.models import (
+    HOURS_OF_COST,
+    LATENCIES,
+    LOSSES,
+    PER_NODE,
+    Config,
+    Finding,
+    Goal,
+    Objective,
+    Placement,
+    PrecisionRule,
+)
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
 from validator.consistency import everywhere, left_by, left_for, named, open_to, permitted
@@ -16,11 +27,14 @@ from validator.models import MessageWords, Site
 
 def check_inventory(goals: Sequence[Goal], site: Site, words: MessageWords) -> Iterator[Finding]:
     """Degrees that do not fit the devices or divide the model, each by itself."""
-    rules = {"tp": _tensor_parallel, "pp": _pipeline, "replicas": _replicas}
+    rules = {"tp": _tensor_parallel, "pp": _pipeline}
     for number, goal in enumerate(goals):
         if isinstance(goal, Config) and goal.model in {None, *site.models}:
-            for model in served(goal.model, site):
-                yield from rules[goal.key](f"/goals/{number}/value", goal, site.cluster, model, words)
+            rule = rules.get(goal.key, _counted)
+            checked = (
+                rule(f"/goals/{number}/value", goal, site.cluster, model, words) for model in served(goal.model, site)
+            )
+            yield from dict.fromkeys(chain.from_iterable(checked))
         elif isinstance(goal, Placement) and _nowhere(goal, site.cluster):
             yield words.finding("no_device_left", f"/goals/{number}/selector", goal)
 
@@ -74,18 +88,31 @@ def _pipeline(place: str, goal: Config, cluster: Cluster, model: ModelSpec, word
         yield words.finding("too_few_for_pp", place, goal, "at_most", have=have, **facts)
 
 
-def _replicas(
+_TOO_MANY = {
+    "replicas": "too_few_for_replicas",
+    PER_NODE: "too_few_on_a_node",
+    "lost_devices": "lost_devices_too_many",
+    "lost_nodes": "lost_nodes_too_many",
+}
+
+
+def _counted(
     place: str,
     goal: Config,
     cluster: Cluster,
     model: ModelSpec,  # noqa: ARG001 - one signature for all settings
     words: MessageWords,
 ) -> Iterator[Finding]:
-    """Each replica has devices of its own; whether more than one can be run is the plan's to say."""
-    have = len(cluster.gpus)
-    if goal.op != "<=" and goal.value > have:
-        facts = {"value": goal.value, "setting": words.setting(goal.key), "most": have}
-        yield words.finding("too_few_for_replicas", place, goal, "at_most", have=have, **facts)
+    """Each replica has devices of its own, and of what may be lost one is left."""
+    sizes = [len(node.gpus) for node in cluster.nodes]
+    devices = sum(sizes)
+    counts = {"replicas": devices, PER_NODE: min(sizes), "lost_devices": devices - 1, "lost_nodes": len(sizes) - 1}
+    most = counts[goal.key]
+    if goal.op == "<=" or goal.value <= most:
+        return
+    facts = {"value": goal.value, "setting": words.setting(goal.key), "most": most, "have": most + (goal.key in LOSSES)}
+    code = _TOO_MANY[goal.key] if most else f"{goal.key}_only_one"
+    yield words.finding(code, place, goal, "at_most" if most else f"{goal.key}_add", **facts)
 
 
 REQUEST_TOKENS = 256

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Callable
+from typing import get_args
 
 from intent.models import (
     DAYS,
     HIGHER_IS_BETTER,
     LATENCIES,
+    LOSSES,
     UNITS,
     Catalogue,
     Config,
@@ -199,9 +201,10 @@ def _priority(chance: random.Random, catalogue: Catalogue) -> Goal:
 
 
 def _config(chance: random.Random, catalogue: Catalogue) -> Goal:
+    key = chance.choice(get_args(Config.__annotations__["key"]))
     return Config(
-        key=chance.choice(("tp", "pp", "replicas")),
-        op=chance.choice(("==", "<=", ">=")),
+        key=key,
+        op=">=" if key in LOSSES else chance.choice(("==", "<=", ">=")),
         value=chance.choice((1, 2, 4, 8)),
         evidence=EVIDENCE,
         window=_window(chance, catalogue),

@@ -122,7 +122,7 @@ class _Following:
         """
         if self.problems:
             raise refusal(self.problems)
-        places = [goal["changes"] - 1 if goal["changes"] else None for goal in self.answer["goals"]]
+        places = [*(goal["changes"] - 1 if goal["changes"] else None for goal in self.answer["goals"]), None]
         draft = self.read.settled()
         removed = frozenset(number - 1 for number in self.answer["removed"])
         return Followed(draft, tuple(places[n] for n in self.read.built), removed)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from intent import names
+from intent import names, rules
 from intent.errors import AnswerProblem, ExtractionError, Failure
 from intent.fold import Place, fold, overlaps
 from intent.injection import orders
@@ -14,6 +14,7 @@ from intent.llm.slots import COPIED, NAMING, GoalContext, GoalSlots, longer_name
 from intent.llm.support import differing_bound, differing_rule, missing_format
 from intent.models import (
     LATENCIES,
+    PHRASED,
     SETTINGS,
     UNITS,
     Catalogue,
@@ -354,11 +355,24 @@ def read_answer(
         before = len(read.draft.goals)
         _add(read, context, slots, f"/goals/{number}", opposed[number], bases[number] if bases else None)
         read.built += [number] * (len(read.draft.goals) - before)
+    if any(token.value in PHRASED for token in read.source.tokens):
+        _add_phrased(read, len(answer["goals"]))
     _share_windows(read)
     _share_periods(read, [place for words in answer["told"] for place in read.source.places(words)])
     read.problems += _absent(read.source, answer)
     _weigh(read, answer)
     return read
+
+
+def _add_phrased(read: Read, number: int) -> None:
+    """Replicas per node and what may be lost, as the rules read them: the prompt knows neither."""
+    found = rules.read(read.source.text, read.draft.catalogue)
+    for goal, place in zip(found.goals, found.places, strict=True):
+        if getattr(goal, "key", "") in PHRASED and place[0] >= read.said_from:
+            read.draft.add(goal, place)
+            read.evidence.append(place)
+            read.slots.append(place)
+            read.built.append(number)
 
 
 def refusal(problems: Sequence[AnswerProblem]) -> ExtractionError:
@@ -380,6 +394,9 @@ def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: 
         read.problems.append(AnswerProblem(f"{pointer}/evidence", "copy it from what is said now"))
         return
     read.evidence.append(place)
+    inside = source.within(place)
+    if any(token.value in PHRASED for token in inside) and not any(token.kind is Kind.METRIC for token in inside):
+        return  # the prompt does not know it: code finds it
     for slot in COPIED[1:]:
         if (words := slots[slot]) and (near := source.place(words, place)):
             whole = longer_name(source, near) if slot == "window" else None
@@ -486,11 +503,15 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
 
 
 def _is_period(read: Read, place: Place) -> bool:
-    """Whether words that the model placed nowhere are a period that a goal has."""
+    """Whether words that the model placed nowhere are a period of a goal, or a phrase that code found."""
     inside = [token for token in read.source.within(place) if token.kind is not Kind.UNKNOWN]
-    return bool(inside) and all(
-        token.kind in {Kind.FILLER, Kind.JOIN} or (token.kind is Kind.OVER and (token.start, token.end) in read.slots)
-        for token in inside
+    return any(token.value in PHRASED for token in inside) or (
+        bool(inside)
+        and all(
+            token.kind in {Kind.FILLER, Kind.JOIN}
+            or (token.kind is Kind.OVER and (token.start, token.end) in read.slots)
+            for token in inside
+        )
     )
 
 

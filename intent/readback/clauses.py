@@ -11,6 +11,7 @@ from typing import Any
 from intent.messages import Language, say
 from intent.models import (
     HIGHER_IS_BETTER,
+    LOSSES,
     NAMED_WINDOWS,
     Assumption,
     Config,
@@ -88,8 +89,8 @@ class Words:
         return self.say("tenant", name=name(tenant)) if tenant else self.say(f"side.{kind}")
 
     def setting(self, key: str) -> str:
-        """TP, PP or replicas."""
-        return self.say("replicas") if key == "replicas" else key.upper()
+        """TP, PP, replicas, or what may be lost."""
+        return key.upper() if key in {"tp", "pp"} else self.say(key)
 
     def place(self, selector: str) -> str:
         """Devices: a kind, one device or a node."""
@@ -292,6 +293,8 @@ def _config(goal: Config, clause: _Clause) -> str:
         "setting": clause.mark(words.setting(goal.key), "key"),
         "value": clause.mark(str(goal.value), "value"),
     }
+    if goal.key in LOSSES:
+        return words.say(f"clause.{goal.key}{'' if goal.value == 1 else '.more'}", **facts)
     if goal.op == "==" and "op" not in clause.assumed:
         return words.say("clause.setting", **facts)
     return words.say("clause.setting_bound", op=clause.mark(words.op(goal.op), "op"), **facts)

@@ -11,7 +11,9 @@ from intent.models import (
     DEFAULT_STAT,
     HIGHER_IS_BETTER,
     LATENCIES,
+    LOSSES,
     LOWER_IS_BETTER,
+    PHRASED,
     SETTINGS,
     THROUGHPUTS,
     Config,
@@ -304,14 +306,14 @@ def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None
     amount = reading.quantity
     comparison = reading.comparison
     key = str(head.value)
-    if amount is None:
+    if amount is None and key not in PHRASED:
         ask_degree(draft, head, key)
         return None
-    quantity: Quantity = amount.value
-    if quantity.unit is not None or quantity.number != int(quantity.number):
+    quantity: Quantity = amount.value if amount else Quantity(1.0)
+    if amount is not None and (quantity.unit is not None or quantity.number != int(quantity.number)):
         ask_whole(draft, amount, key)
         return None
-    if comparison is not None and comparison.value not in {"<=", ">=", "=="}:
+    if amount is not None and comparison is not None and comparison.value not in {"<=", ">=", "=="}:
         ask_fixed_or_most(draft, comparison, amount, key)
         return None
     tenant = reading.tenant if Kind.TENANT not in reading.inherited else None
@@ -324,5 +326,5 @@ def _config(draft: Draft, reading: BoundReading, head: TextToken) -> Goal | None
         return None
     del common["tenant"]
     capped = reading.direction == "<=" and _CAPPED.search(draft.text[max(0, reading.start - 20) : reading.end].lower())
-    op = comparison.value if comparison else "<=" if capped else "=="
+    op = ">=" if key in LOSSES else comparison.value if comparison else "<=" if capped else "=="
     return Config(key=key, op=op, value=int(quantity.number), **common)  # type: ignore[arg-type] # checked above

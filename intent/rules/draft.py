@@ -23,6 +23,7 @@ from intent.models import (
 from intent.rules.expectations import is_expectation
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import pattern
+from intent.rules.phrasing import tokenize
 from intent.rules.tokens import TextToken
 from intent.times.spans import until_today
 
@@ -230,12 +231,22 @@ class Draft:
             metrics = self.say("metrics")
             answered = (name.replace(" ", "_") for name in _ANSWERS if pattern(name).search(self.text.lower()))
             code = next(answered, "expectation" if is_expectation(self.text) else "not_understood")
-            words = self.say(code, said=shown, examples=examples, metrics=metrics)
+            words = self.say(
+                code,
+                said=shown,
+                examples=examples,
+                metrics=metrics,
+                **{act: _command(self.text, self.catalogue, act) for act in ("drain", "undrain")},
+            )
             self.findings.append(Finding(code, "/text", words))
         elif leftovers and self.goals:
             quoted = ", ".join(dict.fromkeys(self.quoted(token) for token in _contiguous(leftovers)))
-            words = self.say("words_not_understood", said=quoted)
-            self.ask("words_not_understood", _contiguous(leftovers)[0], words, self._instead_of(leftovers))
+            drains = pattern("draining").search(self.text.lower()) and any(
+                token.kind is Kind.SELECTOR for token in leftovers
+            )
+            code = "draining" if drains else "words_not_understood"
+            words = self.say(code, said=quoted, drain=_command(self.text, self.catalogue, "drain"))
+            self.ask(code, _contiguous(leftovers)[0], words, self._instead_of(leftovers))
 
     def _instead_of(self, leftovers: Sequence[TextToken]) -> "tuple[Option | str, ...]":
         nothing = self.say("nothing")
@@ -261,11 +272,28 @@ class Draft:
 
 
 _ANSWERS = (
-    "retiring", "device back", "broken device", "redundancy",
+    "retiring", "device back", "draining", "broken device", "redundancy",
     "asking what runs", "asking about promises", "asking why", "going back",
 )  # fmt: skip
 """Classes of ``statements.yaml`` that another command answers; the messages have the same names."""
 _EXAMPLE = {"en": "keep P99 TTFT < 2s at peak", "zh": "高峰期 P99 TTFT 不超过 2 秒"}
+
+
+def _command(text: str, catalogue: Catalogue, act: str) -> str:
+    """What to type for it, for each device or node that the text names.
+
+    A time of another day is left to the person.
+    """
+    tokens = tokenize(_BY.sub("before", text), catalogue)
+    named = {f"node:{name}" for name in catalogue.nodes}
+    places = (str(token.value) if token.kind is Kind.SELECTOR else f"node:{token.value}" for token in tokens)
+    names = dict.fromkeys(place.partition(":")[2] for place in places if place in named or place.startswith("gpu:"))
+    times = [getattr(token.value, "end", "24:00") for token in tokens if token.kind is Kind.WINDOW]
+    by = f" --by {times[0]}" if times and times[0] != "24:00" and act == "drain" else ""
+    return ", ".join(f"`intentctl {act} {name}{by}`" for name in names or ["ID"])
+
+
+_BY = re.compile(r"\bby\b(?=[^,.;]*\d)", re.IGNORECASE)
 
 
 def _contiguous(tokens: Sequence[TextToken]) -> list[TextToken]:

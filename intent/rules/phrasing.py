@@ -4,11 +4,13 @@ Numbers with units, shares of requests, negated comparisons, lists. Pure.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import takewhile
 
-from intent.models import Catalogue, RecurringWindow
+from intent.fold import fold, overlaps
+from intent.models import LOSSES, PER_NODE, Catalogue, RecurringWindow
 from intent.rules.amounts import both_sides, half_more, no_units, numbers, quantities, ranges, spans
 from intent.rules.kinds import Kind
 from intent.rules.lexicon import MINUS
@@ -18,6 +20,7 @@ from intent.rules.respectively import dealt
 from intent.rules.rewriting import Rewrite, Rule, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, percentiles, ratios, shares
 from intent.rules.tokens import TextToken, scan
+from intent.tables import table
 from intent.times.spans import REST, together
 
 UNACCEPTABLE = "unacceptable"
@@ -28,7 +31,7 @@ FALL = "fall below"
 
 def tokenize(text: str, catalogue: Catalogue) -> list[TextToken]:
     """The tokens of a text, in order, joined to quantities, statistics, comparisons and lists."""
-    tokens = _left_over(text, _signed(scan(text, catalogue)))
+    tokens = _left_over(text, _signed(_with_losses(text, scan(text, catalogue))))
     for rule in passes(text):
         tokens = list(rewritten(tokens, rule))
     return dealt(listed(percentiles(tokens)))
@@ -89,6 +92,73 @@ def _signed(tokens: Sequence[TextToken]) -> list[TextToken]:
         if measured and share and dash.end == after.start and (dash.value == MINUS or dash.kind is Kind.JOIN):
             result[place] = replace(dash, kind=Kind.CHANGE, value="<=" if dash.value == MINUS else ">=")  # "cost -15%"
     return result
+
+
+# -- what may be lost, and replicas of each node -------------------------------------------------------
+
+
+def _with_losses(text: str, tokens: Sequence[TextToken]) -> list[TextToken]:
+    """The tokens with each phrase of the table as a setting and its number.
+
+    ``survive the loss of one GPU`` is about no number of GPUs. One that is denied, asked or told stays a word of its own.
+    """
+    folded = fold(text)
+    kept = list(tokens)
+    for key in sorted(LOSSES, reverse=True):  # nodes first: where nothing is named, it is a device
+        for match in _losses()[key].finditer(folded.text):
+            start, end = folded.span(*match.span())
+            inside = [token for token in kept if overlaps((token.start, token.end), (start, end))]
+            if not inside or any(token.value in LOSSES for token in inside):
+                continue
+            count = next((token.value for token in inside if token.kind is Kind.NUMBER and token.value >= 1), 1.0)
+            phrase = [TextToken(Kind.SETTING, key, start, end), TextToken(Kind.QUANTITY, Quantity(count), end - 1, end)]
+            before = _losses()["denied"].search(folded.text[: match.start()])
+            if before or _losses()["asked"].search(folded.text[match.end() :]):
+                phrase = [TextToken(Kind.LIMITING, "redundancy", start, end)]
+            others = [token for token in kept if token not in inside]
+            kept = sorted([*others, *phrase], key=lambda token: token.start)
+    return _per_node(text, kept)
+
+
+def _per_node(text: str, tokens: list[TextToken]) -> list[TextToken]:
+    """What each of the nodes has: ``one llama replica per box``, 每台机器一个副本."""
+    folded = fold(text)
+    for match in _losses()["nodes"].finditer(folded.text):
+        start, end = folded.span(*match.span())
+        before = [token for token in tokens if token.end <= start]
+        behind = [token for token in tokens if token.start >= end]
+        beside = [*takewhile(_goes_on, reversed(before)), *takewhile(_goes_on, behind)]
+        head = next((token for token in beside if token.value == "replicas"), None)
+        counts = [
+            token.kind for token in (*before[-1:], *behind[:1]) if all(word.kind is not Kind.COUNTED for word in beside)
+        ]
+        if head is not None or (Kind.NUMBER in counts and _losses()["nouns"].search(folded.text)):
+            phrase = TextToken(Kind.THING if head else Kind.SETTING, PER_NODE, start, end)
+            around = [replace(token, value=PER_NODE) if token is head else token for token in (*before, *behind)]
+            tokens = sorted([*around, phrase], key=lambda token: token.start)
+    return tokens
+
+
+def _goes_on(token: TextToken) -> bool:
+    return token.kind not in {Kind.JOIN, Kind.STOP}
+
+
+@cache
+def _losses() -> Mapping[str, re.Pattern[str]]:
+    """The patterns of ``losses.yaml``.
+
+    What may be lost to the phrases that say so, and what stands around them.
+    """
+    parts = table(__package__, "losses")
+    words = {name: "|".join(parts[name]) for name in ("denied", "asked", "nouns", "nodes")}
+    for key, thing in parts["things"].items():
+        words[key] = "|".join([*parts["patterns"], *(parts["any"] if key == "lost_devices" else ())])
+        for name, part in (*reversed(parts["parts"].items()), ("thing", thing)):
+            words[key] = words[key].replace(f"<{name}>", part)
+    return {name: re.compile(pattern, re.ASCII) for name, pattern in words.items()}
+
+
+# -- numbers, names and sides --------------------------------------------------------------------------
 
 
 def _glosses(tokens: Sequence[TextToken]) -> Rewrite | None:

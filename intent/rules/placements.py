@@ -35,6 +35,8 @@ def add_placements(draft: Draft, clause: Clause) -> list[TextToken]:
     end = max(token.end for token in (selectors if refused else (*clause.tokens, *clause.plain)))
     if pattern("device back").search(draft.text[clause.start : end].lower()):
         return selectors  # "put gpu-2 back in rotation": it may serve, and need not
+    if _empties(draft.text, clause):
+        return selectors  # another command does it
     counted = clause.joint is None and getattr(before, "metric", None) == "gpu_count"
     if rule is None or (refused and counted):  # "keep two L40S out of it"
         words = draft.say("placement_unclear", said=draft.quoted(selectors[0]))
@@ -66,6 +68,17 @@ def add_placements(draft: Draft, clause: Clause) -> list[TextToken]:
     one_model = len(draft.catalogue.models) == 1
     placed = _USED | ({Kind.MODEL} if one_model else set())
     return [token for token in clause.tokens if token.kind not in placed and not is_idle(token)]
+
+
+def _empties(text: str, clause: Clause) -> bool:
+    """Whether a clause empties a device; with hours, from one to another, that is a rule of these hours."""
+    windows = clause.covered_by(Kind.WINDOW)
+    lasting = any(isinstance(token.value, str) or _HOURS.search(text[token.start : token.end]) for token in windows)
+    words = text[clause.start : max(token.end for token in (*clause.tokens, *clause.plain))].lower()
+    return not lasting and pattern("draining").search(words) is not None
+
+
+_HOURS = re.compile(r"\d.{0,4}(?:-|–|to|and|until|till|到|至).{0,3}\d")
 
 
 def _unnamed(text: str, clause: Clause) -> list[TextToken]:

@@ -1,6 +1,6 @@
 """What is asked where words could mean two things; every option is a complete text to say instead."""
 
-from intent.models import HIGHER_IS_BETTER
+from intent.models import HIGHER_IS_BETTER, SETTINGS
 from intent.readback.clauses import Words
 from intent.rules.draft import Draft, Option
 from intent.rules.kinds import Kind
@@ -20,7 +20,7 @@ _EXAMPLES: dict[str, str] = _OFFERS["examples"]
 def label(draft: Draft, metric: str) -> str:
     """What a metric or setting is called in the operator's language."""
     words = Words(draft.language)
-    return words.setting(metric) if metric in {"tp", "pp", "replicas"} else words.metric(metric)
+    return words.setting(metric) if metric in SETTINGS else words.metric(metric)
 
 
 def ask_metric(draft: Draft, reading: BoundReading) -> None:

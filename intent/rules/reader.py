@@ -243,6 +243,7 @@ class _Reader:
                     *risky(draft.text, tokens, draft.goals, taken),
                     *unclear_scopes(draft.text, taken),
                     *left,
+                    *(token for token in tokens if token.value == "redundancy"),  # denied, asked or told
                 )
             }
             left = [found[place] for place in sorted(found)]

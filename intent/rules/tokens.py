@@ -184,7 +184,15 @@ def _names(key: _Key) -> _Names:
     for kind, form in product(("4090", "3090"), ("{}卡", "{}显卡", "{}上", "{} 上", "{} gpu", "{} gpus", "{}s")):
         names[lexicon.words(form.format(kind))] = (Kind.SELECTOR, f"gpu_type:RTX{kind}")
     for node in catalogue.nodes:
-        for form in ("node {}", "node{}", "{}节点", "节点{}", "host {}", "{} node", "{}机"):
+        for form in (
+            "node {}",
+            "node{}",
+            "{}节点",
+            "节点{}",
+            "host {}",
+            "{}机",
+            *(("{} node",) if node != "a" else ()),
+        ):
             names[lexicon.words(form.format(node))] = (Kind.SELECTOR, f"node:{node}")
         if len(node) > _LETTER:
             names[lexicon.words(node)] = (Kind.SELECTOR, f"node:{node}")

@@ -205,6 +205,17 @@ async def _control(upstream: Upstream, _: str, form: FormData) -> str:
     return "/settings#controller"
 
 
+async def _drain(upstream: Upstream, _: str, form: FormData) -> str:
+    request = docs.DrainRequest(what=form.one("what"), by=form.one("by") or None, why=form.one("why"))
+    await upstream.ask(lambda client: client(api.state.drain, request))
+    return "/#drains"
+
+
+async def _undrain(upstream: Upstream, _: str, form: FormData) -> str:
+    await upstream.ask(lambda client: client(api.state.undrain, form.one("what")))
+    return "/"
+
+
 say = acting(_say, pages.show_talk)
 ask = acting(_ask, pages.show_plan)
 amend = acting(_amend, pages.show_intent)
@@ -215,6 +226,8 @@ approve = acting(_approve, pages.show_plan)
 reject = acting(_reject, pages.show_plan)
 cancel = acting(_cancel, pages.show_operation)
 undo = acting(_undo, pages.show_operation)
+drain = acting(_drain, pages.show_overview)
+undrain = acting(_undrain, pages.show_overview)
 control = acting(_control, pages.show_settings)
 
 

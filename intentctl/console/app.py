@@ -74,6 +74,8 @@ ACTS = (
     ("/plans/{id}/reject", acts.reject),
     ("/operations/{id}/cancel", acts.cancel),
     ("/operations/{id}/undo", acts.undo),
+    ("/drain", acts.drain),
+    ("/undrain", acts.undrain),
     ("/control", acts.control),
     ("/preferences", acts.prefer),
 )

@@ -28,8 +28,8 @@ class Use:
     layers: str
     """The first and the last."""
     precision: str
-    replica: int
-    """From 1; of one pipeline it is 1."""
+    replica: str
+    """Its place, as ``chat/1``; empty where the model has one pipeline."""
 
     @property
     def hue(self) -> int:
@@ -47,6 +47,11 @@ class Device:
     use: Use | None
     out: str
     """Why it is out; empty: it is not."""
+
+    @property
+    def group(self) -> str:
+        """The replica that it is drawn with; empty: none of several."""
+        return self.use.replica if self.use else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,10 @@ def picture(
     """
     uses = {
         index: use
-        for model, pipelines in topologies.items()
-        for replica, topology in enumerate(pipelines, start=1)
-        for index, use in _uses(model, topology, replica)
+        for model, sets in topologies.items()
+        for pipelines in [[pipeline for each in sets for pipeline in each.replicas]]
+        for place, topology in enumerate(pipelines, start=1)
+        for index, use in _uses(model, topology, f"{model}/{place}" if len(pipelines) > 1 else "")
     }
     return tuple(
         Row(
@@ -97,7 +103,7 @@ def inventory_of(states: Sequence[StateDocument]) -> tuple[NodeDocument, ...]:
     return tuple(nodes.values())
 
 
-def _uses(model: str, topology: Topology, replica: int) -> list[tuple[int, Use]]:
+def _uses(model: str, topology: Topology, replica: str) -> list[tuple[int, Use]]:
     count = len(topology.stages)
     return [
         (

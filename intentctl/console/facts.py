@@ -114,6 +114,7 @@ class Overview:
     cluster: tuple[Row, ...]
     models: tuple[ModelView, ...]
     agenda: docs.AgendaDocument
+    drains: tuple[docs.DrainDocument, ...]
 
 
 async def overview(upstream: Upstream, timezone: str) -> Overview:
@@ -122,8 +123,9 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
     Raises:
         ServiceError: the service refused, or does not answer.
     """
-    stands, loads, coming = await asyncio.gather(
+    stands, drained, loads, coming = await asyncio.gather(
         now(upstream),
+        upstream.recent(("drains",), FRESH_S, lambda client: client(api.state.drains)),
         upstream.recent(("load",), FRESH_S, lambda client: client(api.promises.load)),
         ahead(upstream),
     )
@@ -148,7 +150,7 @@ async def overview(upstream: Upstream, timezone: str) -> Overview:
     )
     out = {device: why for model in stands.models for device, why in model.out.items()}
     runs = {model.model: [model.topology] for model in stands.models}
-    return Overview(stands, picture(inventory_of(stands.models), runs, out), views, coming)
+    return Overview(stands, picture(inventory_of(stands.models), runs, out), views, coming, drained.drains)
 
 
 async def _plans_of(upstream: Upstream, operations: Sequence[docs.OperationDocument]) -> dict[str, Plan]:

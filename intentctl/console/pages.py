@@ -23,8 +23,13 @@ DAY_H = 24.0
 
 async def overview(request: Request) -> Response:
     """What runs, whether the promises are kept, what comes: the first page."""
-    here = await visit(request)
-    return await here.page("overview.html", seen=await facts.overview(here.session.upstream, here.reader.timezone))
+    return await show_overview(await visit(request))
+
+
+async def show_overview(here: Visit, _: str = "", status: int = 200) -> Response:
+    """The first page."""
+    seen = await facts.overview(here.session.upstream, here.reader.timezone)
+    return await here.page("overview.html", status, seen=seen)
 
 
 async def strip_part(request: Request) -> Response:

@@ -17,7 +17,10 @@ AVOIDED = 1.5
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpeed:
-    """How fast a replica is, as a plan predicts it; the usual one is nobody's word, and measurements correct both."""
+    """How fast a replica is, as a plan predicts it.
+
+    The usual one is nobody's word; measurements correct both.
+    """
 
     __get_pydantic_json_schema__ = DESCRIBED
 

@@ -31,7 +31,7 @@ from runtime.replicas.choice import Bounds, Forecast, choose
 from runtime.replicas.prefixes import BLOCK, Prefixes, keys_of
 from runtime.replicas.replica import NO_SHARE, InFlight, Policy, Replica
 from runtime.replicas.shadows import Starting, Stopping, Switching
-from runtime.replicas.steps import Change, transition
+from runtime.replicas.steps import CanSwitch, Change, always, transition
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +51,14 @@ PROBED = 256
 class ReplicaSet:
     """The engines of one model, each a replica."""
 
-    def __init__(self, engines: Sequence[Engine], start: StartEngine) -> None:
+    def __init__(self, engines: Sequence[Engine], start: StartEngine, can_switch: CanSwitch = always) -> None:
         """``engines`` serve already; ``start`` brings up another one."""
+        self._can_switch = can_switch
         self.patience_s = PATIENCE_S
         self._start = start
         self._policy = Policy()
         self._comeback: Comeback = SamePlace()
-        self._outputs: asyncio.Queue[list[Output] | None] = asyncio.Queue()
+        self._outputs: asyncio.Queue[list[Output] | EngineLostError | None] = asyncio.Queue()
         self._requests: dict[str, InFlight] = {}
         self._prefixes = Prefixes[Replica]()
         self._usual_tokens = USUAL_TOKENS
@@ -135,6 +136,8 @@ class ReplicaSet:
     async def outputs(self) -> AsyncIterator[list[Output]]:
         """Batches of all replicas as they come; see the protocol."""
         while (batch := await self._outputs.get()) is not None:
+            if isinstance(batch, EngineLostError):
+                raise batch
             yield batch
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> Shadow:
@@ -199,7 +202,7 @@ class ReplicaSet:
     def changes(self, target: Topology, batching: Batching | None = None) -> tuple[Change, ...]:
         """What leads from here to a target, one replica at a time."""
         known = [replica.engine.capabilities for replica in self.replicas]
-        return transition(self.topology, target, [each.running for each in known], batching)
+        return transition(self.topology, target, [each.running for each in known], batching, self._can_switch)
 
     # --- what a change of the set does ---
 
@@ -324,9 +327,15 @@ class ReplicaSet:
             entry.replica.leave(entry)
 
     async def _pump(self, replica: Replica) -> None:
-        async for batch in replica.engine.outputs():
-            if passed := self._heard(replica, batch):
-                self._outputs.put_nowait(passed)
+        try:
+            async for batch in replica.engine.outputs():
+                if passed := self._heard(replica, batch):
+                    self._outputs.put_nowait(passed)
+        except EngineLostError as error:  # for good: what it had goes on in others, if there are any
+            if self.replicas == [replica]:
+                self._outputs.put_nowait(error)
+            else:
+                self._give_away(replica)
 
     def _heard(self, replica: Replica, batch: Sequence[Output]) -> list[Output]:
         """What a replica may say: of requests that others have, nothing."""

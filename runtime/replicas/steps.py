@@ -1,6 +1,6 @@
 """From one set of replicas to another, by sets that differ in one replica. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from runtime.capabilities import Batching
@@ -47,13 +47,22 @@ class _Way:
         return used.isdisjoint(after.devices)
 
 
-def changes(now: Topology, target: Topology) -> tuple[Change, ...]:
+CanSwitch = Callable[[Topology, Topology], bool]
+"""Whether a replica can become another one while it serves; else that starts, and the old one stops."""
+
+
+def always(_: Topology, __: Topology) -> bool:
+    """Any replica can become any other."""
+    return True
+
+
+def changes(now: Topology, target: Topology, can_switch: CanSwitch = always) -> tuple[Change, ...]:
     """The changes from one set to another, each on devices that no other replica uses by then.
 
-    Replicas that are in both stay. Of the rest those switch into each other that share the most devices; what is over starts or
-    stops. A replica stops early only where nothing else can be done, so that as many serve meanwhile as may.
+    Replicas that are in both stay. Of the rest those switch into each other that can and share the most devices; what is over
+    starts or stops. A replica stops early only where nothing else can be done, so that as many serve meanwhile as may.
     """
-    pairs = _paired(now, target)
+    pairs = _paired(now, target, can_switch)
     way = _Way(list(now.replicas))
     left: list[tuple[Topology | None, Topology | None]] = [pair for pair in pairs if pair[0] != pair[1]]
     while left:
@@ -69,13 +78,12 @@ def changes(now: Topology, target: Topology) -> tuple[Change, ...]:
     return tuple(way.changes)
 
 
-def _paired(now: Topology, target: Topology) -> list[tuple[Topology | None, Topology | None]]:
+def _paired(now: Topology, target: Topology, can_switch: CanSwitch) -> list[tuple[Topology | None, Topology | None]]:
     """Each replica of both sides once, with what it becomes or was."""
     old = list(now.replicas)
     new = list(target.replicas)
     pairs: list[tuple[Topology | None, Topology | None]] = []
-    while old and new:
-        shared = {(a, b): (a == b, _shared(a, b)) for a in old for b in new}
+    while shared := {(a, b): (a == b, _shared(a, b)) for a in old for b in new if a == b or can_switch(a, b)}:
         before, after = max(shared, key=lambda pair: shared[pair])
         pairs.append((before, after))
         old.remove(before)
@@ -89,13 +97,17 @@ def _shared(a: Topology, b: Topology) -> int:
 
 
 def transition(
-    now: Topology, target: Topology, filled: Sequence[Batching | None], wanted: Batching | None
+    now: Topology,
+    target: Topology,
+    filled: Sequence[Batching | None],
+    wanted: Batching | None,
+    can_switch: CanSwitch = always,
 ) -> tuple[Change, ...]:
     """Every change from what runs to a target, how replicas fill their steps included.
 
     ``filled`` is of each that runs, in their order.
     """
-    moves = changes(now, target)
+    moves = changes(now, target, can_switch)
     if wanted is None:
         return moves
     batching = {each: wanted.of(place) for place, each in enumerate(target.replicas)}

@@ -1,7 +1,7 @@
-"""From one set to another: switches of the coordinator one after the other, and back where one is given up."""
+"""From one set to another: switches one after the other, and back where one is given up."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.capabilities import Batching
@@ -33,34 +33,34 @@ class Transition:
         sets = [(change.leads_to, change.filled or batching) for change in self.engine.changes(target, batching)]
         before = list[tuple[Topology, Batching | None]]()
         reports = list[CutoverReport]()
-        for leads_to, filled in sets or [(target, batching)]:
+        left = sets or [(target, batching)]
+        while left:
+            leads_to, filled = left.pop(0)
             here = self.engine.topology, self.engine.capabilities.running
-            reports.append(await self._switch(leads_to, filled))
+            untold = ({Phase.DONE} if left else set[Phase]()) | ({Phase.ABORTED} if before else set[Phase]())
+            reports.append(await self._switch(leads_to, filled, untold))
             if reports[-1].phase is not Phase.DONE:
-                break
+                return await self._undone(reports[-1], before) if before else reports[-1]
             before.append(here)
-        done = joined(reports) if len(before) == len(reports) else await self._undone(reports[-1], before)
-        self.on_progress(Progress(self.switch_id, done.phase, time.time(), detail=done.detail))
-        return done
+        return joined(reports)
 
     async def _undone(
         self, given_up: CutoverReport, before: Sequence[tuple[Topology, Batching | None]]
     ) -> CutoverReport:
         """The report of what was given up, once the sets before it run again."""
-        if not before:
-            return given_up
         back = ""
         for leads_to, filled in reversed(before):
-            report = await self._switch(leads_to, filled)
+            report = await self._switch(leads_to, filled, {Phase.DONE, Phase.ABORTED})
             if report.phase is not Phase.DONE:
                 back = f"; on the way back {report.detail}: {self.engine.topology} runs now"
                 break
         detail = f"{given_up.detail}, after {len(before)} changes that were undone{back}"
+        self.on_progress(Progress(self.switch_id, Phase.ABORTED, time.time(), detail=detail))
         return replace(given_up, source=str(self.engine.topology), detail=detail)
 
-    async def _switch(self, leads_to: Topology, filled: Batching | None) -> CutoverReport:
+    async def _switch(self, leads_to: Topology, filled: Batching | None, untold: Collection[Phase]) -> CutoverReport:
         def tell(progress: Progress) -> None:
-            if progress.phase not in {Phase.DONE, Phase.ABORTED}:
+            if progress.phase not in untold:
                 self.on_progress(progress)
 
         return await self.coordinator.switch(leads_to, self.switch_id, tell, filled, self.outage_s)

@@ -83,6 +83,10 @@ def _serve_set(servers, load, rule, most_steps):  # type: ignore[no-untyped-def]
     number = at_s.size
     width = requests[1].max() + 1
     runs = [begun(stages[place], number, width) for place in range(replicas)]
+    # as arrays of their own: what ``advance`` takes is then what it takes of one server, and it is compiled once
+    owns = [own[place, : stages[place]].copy() for place in range(replicas)]
+    layered = [layers[place, : stages[place]].copy() for place in range(replicas)]
+    reduced = [reduce[place, : stages[place]].copy() for place in range(replicas)]
     comes_s = np.full((replicas, number + 1), np.inf)
     served = np.zeros((replicas, 3, number + 1), np.int64)
     counted = np.zeros(replicas, np.int64)
@@ -96,12 +100,11 @@ def _serve_set(servers, load, rule, most_steps):  # type: ignore[no-untyped-def]
         ends[0] = at_s[request] if request < number else np.inf
         for place in range(replicas):
             comes_s[place, counted[place]] = ends[0]  # it may come here: nothing leaps beyond
-            size = stages[place]
             advance(
                 runs[place],
-                own[place, :size],
-                layers[place, :size],
-                reduce[place, :size],
+                owns[place],
+                layered[place],
+                reduced[place],
                 limits[place],
                 comes_s[place],
                 served[place],

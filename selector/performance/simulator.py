@@ -232,7 +232,7 @@ def begun(stages, number, width):  # type: ignore[no-untyped-def]
     )
 
 
-@compiled
+@kept
 def advance(run, own, layers, reduce, limits, at_s, requests, ends):  # type: ignore[no-untyped-def]
     """Serve as long as what happens next does so before a time, and up to so many steps (``ends``)."""
     stages = own.shape[0]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from intent.models import Intent, Outcome
 from runtime.capabilities import Batching
@@ -70,15 +70,16 @@ def make_for(
     place: targets.ModelContext,
     when: docs.When,
     batching: Batching | None = None,
+    kind: Literal["act", "promise"] = "act",
 ) -> docs.PlanAnswer:
-    """The plan to a topology that is named.
+    """The plan to a topology that is named; the controller leaves alone what an act applied.
 
     Raises:
         RefusedError: it cannot run.
     """
     intent, made = here.compute(targets.planned, target, words, place, when, batching)
     held, _ = _held_against_promises(here, made, place, when)
-    plan = sealed(replace(held, intent_version=here.version_kept(1), kind="act"))
+    plan = sealed(replace(held, intent_version=here.version_kept(1), kind=kind))
     here.keep_plan(intent, plan)
     return docs.PlanAnswer(outcome="ok", intent=intent, plans=(plan,))
 

@@ -1,15 +1,20 @@
 """What runs, and on what."""
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from service import documents as docs
 from service.api.operation import READING, get, post
+from service.api.plans import APPLYING
 from service.documents.access import Right
 from service.documents.errors import RefusedError
 from service.documents.problems import Code
 
 if TYPE_CHECKING:
+    from selector.models import Plan
     from service.api.context import Context
+    from service.serving.serving import Serving
 
 
 @get("/v1/models", Right.LOOK)
@@ -56,6 +61,91 @@ def take_out(here: "Context", device: int, body: docs.OutRequest | None = None) 
 def take_in(here: "Context", device: int) -> docs.DeviceDocument:
     """Let a device be used again. Nothing moves there until a plan asks for it."""
     return _changed(here, device, None)
+
+
+DRAINING = (*APPLYING, *READING, Code.RECONFIGURATION_LIMITED, Code.INFEASIBLE, Code.OVERLOADED)
+
+
+@get("/v1/drains", Right.LOOK)
+def drains(here: "Context") -> docs.DrainsDocument:
+    """What is being emptied, or is empty and stays out."""
+    return docs.DrainsDocument(drains=tuple(here.service.parts.promises.drains.listed()))
+
+
+@post("/v1/drains", Right.APPROVE, *DRAINING, threads="planning", status=202, location=lambda _: "/v1/drains")
+def drain(here: "Context", body: docs.DrainRequest) -> docs.DrainDocument:
+    """Empty a node, a device or a replica.
+
+    What runs there switches away, ends there, or goes on in other replicas. New requests avoid it at once, and no plan and no
+    restart uses it until it is undrained. Nothing is cut. It is refused, and nothing changed, where nothing could serve without
+    it, a switch is under way or a promise forbids one now.
+    """
+    from service.api.plans import apply
+    from service.control.drains import deadline
+
+    service = here.service
+    known = service.parts.promises.drains
+    until = deadline(body.by, here.deployment, here.clock(None)) if body.by else None
+    what, devices = known.read(body.what)
+    plans = [_away(here, serving, devices, what, body) for serving in known.running(devices)]
+    foreseen = [known.foreseen(plan, devices) for plan in plans]
+    seen = [*body.acknowledge, *(finding.code for plan in plans for finding in plan.to_acknowledge)]
+    drain = docs.DrainDocument(
+        what=what,
+        operations=tuple(apply(here, plan.id, docs.ApplyRequest(acknowledge=seen)).id for plan in plans),
+        misses=tuple(each for _, misses in foreseen for each in misses),
+        estimate_s=max((seconds for seconds, _ in foreseen), default=0.0),
+    )
+    service.in_loop(known.began(drain, devices, until))
+    by = f", by {until.isoformat(timespec='seconds')}" if until else ""
+    for device in devices:
+        reason = f"drained by {service.caller.name} as {what}{by}{body.why and f': {body.why}'}"
+        service.parts.devices.change(device, reason, service.caller)
+    return known.held(what)
+
+
+def _away(here: "Context", serving: "Serving", devices: frozenset[int], what: str, body: docs.DrainRequest) -> "Plan":
+    """The plan of a model away from devices, which its caller may apply.
+
+    Raises:
+        RefusedError: nothing could serve, or a switch is forbidden.
+    """
+    from service.access.consent import consent_now
+    from service.api.planning import make_for
+
+    service = here.service
+    code = Code.RECONFIGURATION_LIMITED
+    if (barred := serving.barred()) and code.value not in body.acknowledge:
+        how = f"wait, retire that intent, or override it: intentctl drain {what} --override"
+        raise RefusedError(code, f"{what} is not drained: {barred}; {how}")
+    place = here.placed(serving.model)
+    known = serving.situation().capabilities or serving.engine.capabilities
+    engine = replace(known, out=known.out | devices)
+    place = replace(place, situation=replace(place.situation, capabilities=engine))
+    target, batching = service.in_loop(service.parts.promises.drains.away(serving, engine))
+    plan = make_for(here, target, f"drain {what}: run it as {target}", place, docs.When(), batching, "promise").plans[0]
+    consent_now(plan, here.deployment.approval, [finding.code for finding in plan.to_acknowledge], service.acts)
+    return plan
+
+
+@post("/v1/drains/{what:path}:undo", Right.APPROVE, *READING, Code.NOT_FOUND)
+def undrain(here: "Context", what: str) -> docs.DrainsDocument:
+    """Let what was drained be used again; a switch away that has not cut is cancelled.
+
+    Nothing moves back by itself. Answers with the drains that are left.
+    """
+    from service.api.operations import cancel
+
+    service = here.service
+    known = service.parts.promises.drains
+    drain = known.held(what)
+    for device in drain.devices:
+        service.parts.devices.change(device, None, service.caller)
+    for operation in drain.operations:
+        with suppress(RefusedError):  # it has cut, or ended
+            cancel(here, operation)
+    known.avoid(drain.devices, is_avoided=False)
+    return drains(here)
 
 
 def _changed(here: "Context", device: int, why: str | None) -> docs.DeviceDocument:

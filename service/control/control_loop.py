@@ -175,6 +175,7 @@ class ControlLoop:
             observed = replace(observed, at_s=self._last.observed.at_s)  # an engine that is gone measures nothing
         await self._ended()
         await self._keep_load()
+        parts.serving.heed()
         seen, found = await asyncio.to_thread(self._look, observed)
         self._last = seen
         self._tell(await self._acted(found) if found.decision.kind == "switch" else found.decision)

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from intent.models import Intent, TranslatorInfo
-from runtime.capabilities import Capabilities
+from intent.models import Intent, ReconfigRule, TranslatorInfo
+from runtime.capabilities import Batching, Capabilities
 from runtime.errors import EngineLostError
 from runtime.models import Topology
 from runtime.process.supervised import begin, cancel
@@ -28,7 +28,7 @@ from service.documents.plans import sealed
 from service.planning import targets
 from service.planning.lifecycle import new_id
 from service.promises.active import Active
-from service.promises.agenda import cut
+from service.promises.agenda import Segment, cut
 from service.promises.limits import held_against
 from service.promises.planner import Planner
 from service.promises.watch import Watch, completed, measured
@@ -43,6 +43,12 @@ MOST_RETURNS = 2
 """Tries to switch back to what was lost."""
 
 
+def without(topology: Topology, out: Collection[int]) -> Topology | None:
+    """The replicas of a set that use none of some devices; None: each uses one."""
+    staying = [each for each in topology.replicas if {*out}.isdisjoint(each.devices)]
+    return Topology.of_replicas(staying) if staying else None
+
+
 @dataclass(frozen=True, slots=True)
 class RelocationPlanner:
     """Plans for a model on the devices that are left."""
@@ -52,21 +58,44 @@ class RelocationPlanner:
     planner: Planner
     active: Active
 
-    def best(self, engine: Capabilities, load: Workload | None) -> Plan | Infeasible:
+    def best(self, engine: Capabilities, load: Workload | None, now: Topology | None = None) -> Plan | Infeasible:
         """What holds what is promised now under a load (None: the declared one), or comes nearest. Blocks.
 
-        Where nothing is promised it is what has the most throughput.
+        Where nothing is promised it is what has the most throughput. ``now``: what it is to be reached from.
+        """
+        segment, load = self._asked(load)
+        if segment.promised:
+            found = self.planner.outlook(segment, now, engine, workload=load)
+            if found.plan:
+                return found.plan
+        return self.planner.best_effort(segment, now, engine, load).answer
+
+    def away(
+        self, now: Topology, engine: Capabilities, load: Workload | None
+    ) -> tuple[Topology, Batching | None] | Infeasible:
+        """Where what runs goes from devices that are out, and how far steps are filled there. Blocks.
+
+        The replicas that use none of them stay alone, unless something else serves more of the load.
+        """
+        found = self.best(engine, load, now)
+        staying = without(now, engine.out)
+        if isinstance(found, Infeasible):
+            return (staying, None) if staying else found
+        segment, load = self._asked(load)
+        held = [self.planner.held(each, segment, engine, load) for each in (staying, found.target) if each]
+        return (staying, None) if staying and held[0] >= held[-1] else (found.target, found.batching)
+
+    def _asked(self, load: Workload | None) -> tuple[Segment, Workload]:
+        """What is promised now of what runs, and the load as far as it is known: as declared beside that.
+
+        Limits on switches are asked for apart.
         """
         now = datetime.now(UTC)
         promised = [goal for goal in self.active.promised if is_about(goal.goal, self.model)]
+        promised = [goal for goal in promised if not isinstance(goal.goal, ReconfigRule)]
         segment = cut(promised, self.deployment.windows, now, now + timedelta(seconds=1))[0]
         declared = self.planner.workload(segment)
-        load = completed(load, declared) if load else declared
-        if segment.promised:
-            found = self.planner.outlook(segment, None, engine, workload=load)
-            if found.plan:
-                return found.plan
-        return self.planner.best_effort(segment, None, engine, load).answer
+        return segment, completed(load, declared) if load else declared
 
 
 class Relocation:

@@ -11,6 +11,7 @@ from selector.models import Profile
 from selector.planning import planned_within
 from service.access.wiring import AccessControl
 from service.control.control_loop import ControlLoop, LoopContext
+from service.control.drains import Drains
 from service.control.relocation import Relocation, RelocationPlanner
 from service.deployment.file import Deployment
 from service.documents.errors import RefusedError
@@ -37,6 +38,7 @@ class PromiseService:
     watches: Mapping[str, Watch]
     planners: Mapping[str, Planner]
     runners: Mapping[str, ControlLoop]
+    drains: Drains
 
     def here(self) -> PlanningContext:
         """What is planned for now."""
@@ -102,17 +104,18 @@ async def keep_promises(
     search = partial(planning.do, planned_within)
     planners = {name: Planner(deployment, serving.model, profiles[name], search) for name, serving in servings.items()}
     runners = dict[str, ControlLoop]()
+    lefts = {name: RelocationPlanner(deployment, name, planner, kept.active) for name, planner in planners.items()}
+    drains = Drains(deployment, kept.devices, servings, lefts, watches)
     async with AsyncExitStack() as stack:
         for name, serving in servings.items():
             controller = PromiseController(name, deployment.windows, planners[name], deployment.rules)
             place = targets.ModelContext(deployment, serving.model, serving.situation(), profiles[name])
             parts = LoopContext(serving, watches[name], controller, kept.active, kept.store, access, kept.events, place)
-            left = RelocationPlanner(deployment, name, planners[name], kept.active)
-            comeback = Relocation(serving, watches[name], left, kept.devices, access, place)
+            comeback = Relocation(serving, watches[name], lefts[name], kept.devices, access, place)
             stack.push_async_callback(comeback.close)
             serving.engine.comeback = comeback
             runners[name] = await stack.enter_async_context(ControlLoop(parts))
-        promises = PromiseService(deployment, kept.active, servings, watches, planners, runners)
+        promises = PromiseService(deployment, kept.active, servings, watches, planners, runners, drains)
         loop = asyncio.get_running_loop()
 
         def tell(device: int) -> None:

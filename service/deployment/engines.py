@@ -10,7 +10,6 @@ from runtime.capabilities import Batching, Capabilities
 from runtime.engine import Engine
 from runtime.footprint import weight_bytes
 from runtime.models import Topology, uniform
-from runtime.replicas.engine import ReplicaSet
 from runtime.torch_engine.models import capabilities as of_torch
 from runtime.torch_engine.models import default_blocks
 from runtime.vllm_engine.launch import capabilities as of_vllm
@@ -20,6 +19,7 @@ from service.deployment.settings import visible_gpus
 
 if TYPE_CHECKING:
     from runtime.process.launcher import Launchers
+    from runtime.replicas.engine import ReplicaSet
 
 
 def capabilities(model: ServedModel) -> Capabilities | None:
@@ -49,13 +49,15 @@ def load(models: Iterable[ServedModel]) -> None:
 
 async def start(
     model: ServedModel, topology: Topology, launchers: "Launchers | None" = None, batching: Batching | None = None
-) -> ReplicaSet:
-    """The model's engine in a topology, the built-in one unless said: one beside the other for each replica.
+) -> "ReplicaSet":
+    """The model's engine in a topology, the built-in one unless said: one for each replica.
 
     It fills steps as far as ``batching`` says, or the file.
 
     ``launchers`` of all hosts, where there are several.
     """
+
+    from runtime.replicas.engine import ReplicaSet  # here: it takes numpy, and who parses need not wait for that
 
     async def alone(replica: Topology, filled: Batching | None) -> Engine:
         return await _started(model, replica, launchers, filled)
@@ -66,7 +68,7 @@ async def start(
     if failed := [tried for tried in tries if isinstance(tried, BaseException)]:
         await asyncio.gather(*(engine.close() for engine in up))
         raise failed[0]
-    return ReplicaSet(up, alone)
+    return ReplicaSet(up, alone, lambda now, then: model.reach(now) == model.reach(then))
 
 
 async def _started(

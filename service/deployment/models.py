@@ -65,7 +65,7 @@ class ServedModel:
 
     def problem(self, window: str, limits: Limits, now: Topology | None, engine: Capabilities | None) -> SearchInput:
         """What a search for a topology is given; ``now`` is what runs, and ``engine`` what it can run."""
-        cluster = self.cluster if now is None or engine is None else self.reach(now)
+        cluster = self.cluster
         if engine and cluster.network:  # no engine runs a topology over two nodes
             cluster = replace(cluster, network=None, between=cluster.network)
         return SearchInput(

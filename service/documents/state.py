@@ -188,6 +188,46 @@ class OutRequest(Request):
     why: str = Field(default="", max_length=500, description="for those who see that it is out")
 
 
+class DrainRequest(Request):
+    """What is to be emptied, and until when."""
+
+    what: str = Field(max_length=200, description="a node (`b`), a device (`gpu-2`) or a replica (`chat/1`)")
+    by: str | None = Field(
+        default=None,
+        max_length=60,
+        description="`10m`, `18:00` or an ISO time, when what is left goes on in other replicas; null: after a minute",
+    )
+    why: str = Field(default="", max_length=500, description="for those who see it")
+    acknowledge: list[str] = Field(
+        default=[], max_length=20, description="`reconfiguration_limited`: even where a promise forbids switches now"
+    )
+
+
+class DrainDocument(Document):
+    """Devices that are emptied and stay out until `undrain`."""
+
+    what: str
+    devices: tuple[int, ...] = ()
+    who: str = ""
+    since_s: float = Field(default=0.0, description="unix seconds")
+    by: str | None = Field(default=None, description="when what is left goes on in other replicas")
+    why: str = ""
+    state: Literal["leaving", "used", "empty"] = Field(
+        default="leaving",
+        description="`empty`: safe to power off; `used`: no switch away is under way, drain it again",
+    )
+    requests: int = Field(default=0, description="that are still there")
+    operations: tuple[str, ...] = Field(default=(), description="the switches away, as far as this service began them")
+    misses: tuple[str, ...] = Field(default=(), description="promises that break by prediction, and how long")
+    estimate_s: float | None = Field(default=None, description="that it was predicted to take until it is empty")
+
+
+class DrainsDocument(Document):
+    """All drains."""
+
+    drains: tuple[DrainDocument, ...]
+
+
 class ProfilesDocument(Document):
     """What predictions are made from."""
 

@@ -24,7 +24,7 @@ from runtime.process.supervised import cancel
 from runtime.router import Router
 from runtime.stream import Delta
 from service.access.refusals import KINDS, error_document
-from service.documents.access import TRANSLATOR, Right
+from service.documents.access import RIGHTS, TRANSLATOR, Right
 from service.documents.problems import RETRY_AFTER_S, Code
 from service.http.bodies import BoundedRoute, caller_of, needs
 from service.http.intake import ARRIVED
@@ -234,8 +234,18 @@ async def _respond(request: Request, body: Generation, generations: Generations,
     deltas = interleaved(generations)
     if body.stream:
         first = await _unless_disconnected(request, anext(deltas))
-        return StreamingResponse(_events(first, deltas, answer), media_type="text/event-stream", headers=UNBUFFERED)
-    return JSONResponse(answer.whole(await _unless_disconnected(request, _collect(deltas))))
+        headers = {**UNBUFFERED, **_route(request, [first])}
+        return StreamingResponse(_events(first, deltas, answer), media_type="text/event-stream", headers=headers)
+    collected = await _unless_disconnected(request, _collect(deltas))
+    return JSONResponse(answer.whole(collected), headers=_route(request, collected))
+
+
+def _route(request: Request, deltas: Sequence[Numbered]) -> dict[str, str]:
+    """Which replica answers, and why: for whoever asks and may look."""
+    if request.headers.get("x-intentctl-why") != "1" or Right.LOOK not in RIGHTS[caller_of(request).role]:
+        return {}
+    routes = [delta.route for _, delta in deltas if delta.route]
+    return {"X-Intentctl-Route": "; ".join(routes)} if routes else {}
 
 
 async def _collect(deltas: AsyncGenerator[Numbered, None]) -> list[Numbered]:

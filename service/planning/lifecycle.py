@@ -310,7 +310,8 @@ def refuse_untimely(plan: Plan, deployment: Deployment, acknowledged: Collection
 
 def kind_of(intent: Intent) -> Literal["act", "promise"]:
     """An act names a configuration and nothing else; everything else is a promise, from now on."""
-    return "act" if all(isinstance(goal, Config) for goal in intent.goals) else "promise"
+    names = (isinstance(goal, Config) and not goal.key.startswith("lost_") for goal in intent.goals)
+    return "act" if all(names) else "promise"
 
 
 def staleness(plan: Plan, applied_by: str | None, situation: Situation, unchecked: str = "") -> Iterator[RefusedError]:

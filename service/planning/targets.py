@@ -61,11 +61,6 @@ def target_blocker(target: Topology, place: ModelContext, window: str) -> str:
         return str(error)
     if wrong := unfit_stages(model.engine, target):
         return wrong
-    now = place.situation.topology
-    if now and model.reach(now) != model.reach(target):
-        hosts = (node.name for node in model.reach(now).nodes)
-        what = "the built-in engine moves requests between hosts on CPUs only"
-        return f"{target}: {what}, and {model.name} runs on GPUs of {', '.join(hosts)}"
     problem = place.problem(window)
     why = (
         load_free_blocker(target, problem, weights_of(target))

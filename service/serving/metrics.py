@@ -9,11 +9,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from intent.openslo.export import buckets, histogram
-from runtime.engine import EngineStats, Finish
+from runtime.engine import EngineState, EngineStats, Finish
 from runtime.models import CutoverReport, Phase, Reason
 from runtime.process.supervised import ERRORS
 from runtime.stream import Usage
 from service.access.refusals import TurnedAway
+from service.documents.state import ReplicaDocument
 from service.promises.active import Active
 from service.store.lease import Lease
 
@@ -111,6 +112,14 @@ GAUGES = {
     "kv_blocks": "KV blocks in all",
 }
 """What a model's present state is told in."""
+REPLICAS = {
+    "serving": ("state", "1 while the replica can serve"),
+    "running_requests": ("running", "Requests that have their first token, by replica"),
+    "waiting_requests": ("waiting", "Requests that have none, by replica"),
+    "planned_share": ("share", "Share of the requests that the plan gives the replica"),
+    "taken_share": ("taken", "Share of the requests that the replica took since that plan"),
+}
+"""What each replica is told in, by the field of its ``ReplicaDocument``."""
 PREFIX_CACHE = {
     "prefix_cache_queries": "Tokens looked up in the prefix cache",
     "prefix_cache_hits": "Tokens found in the prefix cache",
@@ -130,6 +139,10 @@ class Metrics:
         self._gauges = {
             name: Gauge(f"intentctl_{name}", about, ["model_name"], registry=self._registry).labels(model)
             for name, about in GAUGES.items()
+        }
+        self._replicas = {
+            field: Gauge(f"intentctl_replica_{name}", about, ["model_name", "replica"], registry=self._registry)
+            for name, (field, about) in REPLICAS.items()
         }
         self._prefix_cache = {
             name: Counter(f"intentctl_{name}_total", about, ["model_name"], registry=self._registry).labels(model)
@@ -168,7 +181,7 @@ class Metrics:
             for part in CUT_PARTS:
                 self._cut_s.labels(self._model, part).observe(getattr(report.timings, f"{part}_ms") / 1000)
 
-    def render(self, stats: EngineStats | None, num_streams: int = 0) -> str:
+    def render(self, stats: EngineStats | None, num_streams: int = 0, replicas: Sequence[ReplicaDocument] = ()) -> str:
         """The text exposition, with the engine's present state; None: it cannot serve.
 
         ``num_streams`` are open in the router, whatever the engine has of them.
@@ -185,6 +198,11 @@ class Metrics:
         }
         for name, value in present.items():
             self._gauges[name].set(value)
+        for field, gauge in self._replicas.items():
+            gauge.clear()  # some may be gone
+            for replica in (each for each in replicas if getattr(each, field) is not None):
+                value = replica.state is EngineState.SERVING if field == "state" else getattr(replica, field)
+                gauge.labels(self._model, replica.topology.text).set(value)
         for name, counter in self._prefix_cache.items() if is_told else ():
             now = getattr(stats, name)
             before = self._counted[name]

@@ -196,9 +196,12 @@ def _closed(operation: OperationDocument, store: Store) -> OperationDocument:
         operation = operation.advanced(Progress(operation.id, Phase(line.phase), line.at_s))
     words = f"the service ended {LEFT[operation.phase]}"
     plan = store.plan(operation.plan_id) if operation.phase is Phase.COMMITTED else None
-    last = Phase.DONE if plan else Phase.ABORTED
+    made = store.generations_of(operation.id)
+    is_whole = plan is not None and (not made or made[-1] == plan.target.text)
+    last = Phase.DONE if is_whole else Phase.ABORTED
     ended = operation.advanced(Progress(operation.id, last, wall_s()))
-    if plan is None:
+    if plan is None or not is_whole:
+        words += f"; of its changes {len(made)} were made, and {made[-1]} runs" if made else ""
         return ended.failed(Code.SWITCH_ABORTED, words)
     report = CutoverReport(
         operation.id,

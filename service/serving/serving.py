@@ -19,7 +19,7 @@ from runtime.engine import EngineState
 from runtime.errors import EngineLostError, JournalError, RuntimeFault, SwitchError
 from runtime.models import CutoverReport, Phase, Progress, Reason, Topology
 from runtime.process.supervised import begin, cancel
-from runtime.replicas.engine import ReplicaSet
+from runtime.replicas.engine import PATIENCE_S, ReplicaSet
 from runtime.replicas.transition import Transition
 from runtime.router import Router
 from runtime.stream import Gaps
@@ -28,7 +28,7 @@ from service import documents as docs
 from service.access.consent import Consent, refuse_barred, refuse_unseen
 from service.access.wiring import Acts
 from service.deployment.file import Deployment
-from service.deployment.models import ServedModel
+from service.deployment.models import ServedModel, is_about
 from service.documents.errors import RefusedError, StoreError
 from service.planning.lifecycle import Situation, another_switch, new_id, refuse_stale, refuse_untimely
 from service.planning.undo import refusal
@@ -38,6 +38,7 @@ from service.promises.watch import percentile
 from service.serving.devices import Devices
 from service.serving.events import EventBus
 from service.serving.metrics import Metrics
+from service.serving.shares import policy_of
 from service.store.clock import wall_s
 from service.store.store import Store
 
@@ -152,6 +153,8 @@ class Serving:
         self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
         self.operation: docs.OperationDocument | None = None
         """The switch under way."""
+        self._left: Topology | None = None
+        """What that leaves."""
         self._switch: asyncio.Task[None] | None = None
         self._applying = asyncio.Lock()
         self._over = deque[docs.OperationDocument](maxlen=64)
@@ -159,6 +162,10 @@ class Serving:
         """How long the last targets took to start, less what loading was predicted to take."""
         self._owed = set[asyncio.Task[None]]()
         """What is to be written as soon as the store takes it."""
+        last = store.committed(model.name)
+        self._plan = last.plan if last else None
+        """The last that was applied: whose shares the router keeps to."""
+        self.heed()
 
     def situation(self) -> Situation:
         """What a plan starts from."""
@@ -166,6 +173,20 @@ class Serving:
         if self._starts_s:  # measured here: better than public figures
             engine = replace(engine, start_s=(min(self._starts_s), max(self._starts_s)))
         return Situation(self.engine.topology, self._journal.generation, engine)
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Devices that what runs uses, what leaves or is left by the switch under way, too."""
+        engine = self.engine
+        every = [each.engine.topology for each in (*engine.replicas, *engine.leaving)]
+        return frozenset(device for each in (*every, self._left) if each for device in each.devices)
+
+    def heed(self) -> None:
+        """Have the router keep to the shares of the last plan, and to what is promised now."""
+        promised = self._active.in_force(datetime.now(UTC))
+        goals = [goal.goal for goal in promised if is_about(goal.goal, self.model.name)]
+        if (policy := policy_of(self._plan, goals)) != self.engine.policy:
+            self.engine.policy = policy
 
     def barred(self) -> str:
         """Why what is promised forbids a switch now; empty: it does not. Blocks."""
@@ -238,6 +259,7 @@ class Serving:
                         self._events.publish("operation", ended)
                         self._owe(partial(self._store.beside, self._end, ended, acts))
                 raise
+            self.engine.patience_s = PATIENCE_S
             self._switch = asyncio.create_task(self._run(operation, plan, acts), name=operation.id)
             return operation
 
@@ -385,6 +407,7 @@ class Serving:
         Without the engine's state if it does not tell.
         """
         state = self.engine.state
+        replicas = tuple(self._replica_documents())
         try:
             if state is not EngineState.SERVING:
                 raise EngineLostError(f"the engine is {state}")
@@ -392,8 +415,8 @@ class Serving:
                 stats = await self.engine.stats()
                 theirs = await self.engine.exposition()
         except (TimeoutError, RuntimeFault):
-            return self.metrics.render(None, self.router.num_streams), ""
-        return self.metrics.render(stats, self.router.num_streams), theirs
+            return self.metrics.render(None, self.router.num_streams, replicas), ""
+        return self.metrics.render(stats, self.router.num_streams, replicas), theirs
 
     async def settled(self) -> None:
         """Return when no switch is under way."""
@@ -418,8 +441,12 @@ class Serving:
     async def _run(self, operation: docs.OperationDocument, plan: Plan, acts: Acts) -> None:
         """Switch, and bring the operation to its end whatever happens."""
         target = plan.target
-        source = str(self.engine.topology)
+        self._left = self.engine.topology
+        source = str(self._left)
         phase: Phase | None = None
+        before = self._plan
+        self._plan = plan
+        self.heed()
 
         def on_progress(progress: Progress) -> None:
             nonlocal operation, phase
@@ -456,12 +483,15 @@ class Serving:
         except Exception as error:  # a bug must not leave an operation that never ends
             log.exception("operation %s", operation.id)
             operation = operation.failed(docs.Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log")
+        if operation.error:
+            self._plan = before
+            self.heed()
         try:
             await self._keep(
                 f"the end of operation {operation.id}", partial(self._store.beside, self._end, operation, acts)
             )
         finally:
-            self.operation = None
+            self.operation = self._left = None
             self._over.append(operation)
             self._events.publish("operation", operation)
 

@@ -67,6 +67,8 @@ async def told(generation: AsyncGenerator[Delta, None], span: "Span") -> AsyncGe
                 elif delta.fingerprint != fingerprint:
                     span.add_event("switched" if fingerprint else "first token", {"topology": delta.fingerprint})
                     fingerprint = delta.fingerprint
+                if delta.route:
+                    span.set_attribute("intentctl.route", delta.route)
                 if delta.usage is not None:
                     span.set_attribute("gen_ai.usage.input_tokens", delta.usage.prompt_tokens)
                     span.set_attribute("gen_ai.usage.output_tokens", delta.usage.completion_tokens)

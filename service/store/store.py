@@ -95,6 +95,8 @@ class Committed(NamedTuple):
     topology: str
     batching: Batching | None = None
     """How far it fills its steps; None: as far as the engine is set to, or not known."""
+    plan: Plan | None = None
+    """That it was made by; None: it is not known any more."""
 
 
 class Store:
@@ -223,13 +225,20 @@ class Store:
             made_by = session.get(OperationRow, row.operation_id)
             operation = made_by and OperationDocument.model_validate(made_by.document)
             batching = operation.batching if operation and not operation.is_filled else None  # else it follows the file
-            return Committed(row.id, row.topology, batching)
+            plan = self.plan(operation.plan_id) if operation else None
+            return Committed(row.id, row.topology, batching, plan)
 
     def generation_of(self, operation_id: str) -> int | None:
         """The generation that a switch committed, or None."""
         made = select(GenerationRow.id).where(GenerationRow.operation_id == operation_id)
         with self.transaction() as session:
             return session.scalars(made.order_by(GenerationRow.id.desc()).limit(1)).first()
+
+    def generations_of(self, operation_id: str) -> list[str]:
+        """The topology that each change of an operation committed, in their order."""
+        made = select(GenerationRow.topology).where(GenerationRow.operation_id == operation_id)
+        with self.transaction() as session:
+            return [*session.scalars(made.order_by(GenerationRow.id))]
 
     def generations(self, model: str) -> list[tuple[float, str]]:
         """When each topology of a model began to run (unix seconds) and its text, oldest first."""

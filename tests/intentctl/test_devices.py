@@ -1,4 +1,4 @@
-"""`intentctl devices`: what there is, what is used, and what is out."""
+"""`intentctl devices` and `drain`: what there is, what is used, what is out, and what is being emptied."""
 
 import pytest
 from typer.testing import CliRunner
@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 from intentctl.cli import app
 from tests.rows import rows
 from tests.service.scripted import served
+from tests.service.test_drains import SET
 
 pytestmark = pytest.mark.slow
 
@@ -34,3 +35,23 @@ def test_devices_are_listed_taken_out_and_in_again(tmp_path):
 def test_what_is_no_order_is_refused_before_anybody_is_asked(arguments):
     code, said = run("http://127.0.0.1:1", *arguments)
     assert code == 2, said
+
+
+def test_a_replica_is_shown_drained_listed_and_undrained(tmp_path):
+    with served(tmp_path, SET) as (service, _):
+
+        def typed(*arguments: str) -> str:
+            done = CliRunner().invoke(app, [*arguments, "--server", service.url])
+            assert done.exit_code == 0, done.output
+            return done.output
+
+        assert "counting/2  CPU[2,3]:0-8@fp32: serving, 0 running, 0 waiting, 0% taken" in typed("get")
+        begun = typed("drain", "counting/2", "--by", "10m", "--why", "new fans")
+        assert "devices 2, 3, by anybody since " in begun
+        service.settle()
+        listed = typed("drain")
+        assert "counting/2  empty: safe to power off; devices 2, 3" in listed
+        assert "why         new fans" in listed
+        assert "counting/" not in typed("get")
+        assert typed("undrain", "counting/2") == "undrained  counting/2\n"
+        assert typed("drain") == ""

@@ -92,7 +92,7 @@ async def test_an_engine_that_is_killed_is_a_pause_to_its_streams_and_nothing_to
 ):
     loads = [BackgroundLoad(openai, model, COUNTING.prompts[:3], MAX_TOKENS) for model in MODELS]
     await asyncio.gather(*(load.grow(TOKENS) for load in loads))
-    os.kill(service.serving.engine._driver.pid, signal.SIGKILL)
+    os.kill(service.serving.engine.replicas[0].engine._driver.pid, signal.SIGKILL)
     killed, spared = loads
     while not all(len({*recording.fingerprints}) == 2 or recording.ended for recording in killed.recordings):  # noqa: ASYNC110
         await asyncio.sleep(0.02)

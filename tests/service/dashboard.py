@@ -8,11 +8,13 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.engine import EngineStats
+from runtime.engine import EngineState, EngineStats
 from runtime.process.supervised import contained
 from service.documents.promises import AttainmentDocument
+from service.documents.state import ReplicaDocument
 from service.promises.active import Active
 from service.serving.metrics import Metrics, ServiceMetrics, merged
+from tests.runtime.scripted import topology
 
 DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/dashboards/intentctl.json"
 WHOLE: dict[str, Any] = json.loads(DASHBOARD.read_text())
@@ -65,6 +67,18 @@ GOAL = AttainmentDocument(
 )
 
 
+REPLICA = ReplicaDocument(
+    topology=topology(1, 1),
+    state=EngineState.SERVING,
+    share=0.25,
+    taken=0.5,
+    running=3,
+    waiting=1,
+    is_changing=False,
+    is_leaving=False,
+)
+
+
 class Attained(Active):
     """What is active, as far as metrics look."""
 
@@ -78,6 +92,6 @@ def exposed() -> set[str]:
     service.certificate_ends = {"b.pem": 0.0}
     service.active = Attained(GOAL)
     with contained("a task"):
-        text = merged([service.render(), Metrics("counting").render(EngineStats(0, 0, 8, 8))])
+        text = merged([service.render(), Metrics("counting").render(EngineStats(0, 0, 8, 8), 0, [REPLICA])])
     families = text_string_to_metric_families(text)
     return {sample.name for family in families for sample in family.samples}

@@ -93,21 +93,22 @@ def test_a_file_whose_end_cannot_be_read_is_named(tmp_path):
         own_ends(tmp_path)
 
 
-def test_with_gpus_the_built_in_engine_is_planned_for_on_its_host_and_else_on_all(tmp_path):
+def test_another_host_is_reached_by_a_switch_or_by_starting_there(tmp_path):
     on_cpus = on_two_hosts("b:7443")
     text = on_cpus.replace("kind: CPU", "kind: L40S").replace("start: pp2", "")
     deployment = read(tmp_path, text)
     model = deployment.model()
     here, there = (parse_topology(f"L40S[{device}]", model.cluster, 8, "fp32") for device in (0, 4))
     engine = engines.capabilities(model)
-    for now, devices in ((here, [0, 1, 2, 3]), (there, [4, 5]), (None, [0, 1, 2, 3, 4, 5])):
+    for now in (here, there, None):
         problem = model.problem("always", deployment.limits, now, engine)
-        assert [gpu.index for gpu in problem.cluster.gpus] == devices
+        assert [gpu.index for gpu in problem.cluster.gpus] == [0, 1, 2, 3, 4, 5]
+    assert model.reach(here) != model.reach(there), "with GPUs it starts there, and stops here"
     place = targets.ModelContext(deployment, model, Situation(there, 1, engine), {})
-    said = "the built-in engine moves requests between hosts on CPUs only, and counting runs on GPUs of b"
-    assert said in targets.target_blocker(here, place, "always")
+    assert targets.target_blocker(here, place, "always") == ""
     assert targets.target_blocker(parse_topology("L40S[5]", model.cluster, 8, "fp32"), place, "always") == ""
     cpus = read(tmp_path, on_cpus)
+    assert cpus.model().reach(here) == cpus.model().reach(there), "on CPUs it switches"
     place = targets.ModelContext(
         cpus, cpus.model(), Situation(parse_topology("CPU[4]", cpus.cluster, 8, "fp32"), 1, engine), {}
     )

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.engine import EngineStats, Finish
+from runtime.engine import EngineState, EngineStats, Finish
 from runtime.stream import Usage
 from service.serving import metrics as module
 from service.serving.metrics import Metrics, ServiceMetrics
-from tests.service.dashboard import GOAL, Attained
+from tests.service.dashboard import GOAL, REPLICA, Attained
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -95,3 +95,19 @@ def test_requests_are_counted_by_tenant():
     assert 'intentctl_ttft_seconds_count{model_name="counting",tenant="gold"} 1.0' in text
     assert 'intentctl_refused_requests_total{model_name="counting",tenant=""} 1.0' in text
     assert metrics.of("gold") is metrics.of("gold")
+
+
+def test_each_replica_is_told_as_long_as_it_is_there():
+    metrics = Metrics("counting")
+    unplanned = REPLICA.model_copy(update={"share": None, "state": EngineState.RESTARTING})
+
+    def told(*replicas):
+        found = re.findall(
+            r'intentctl_replica_(\w+){model_name="counting",replica="(.+)"} (\S+)', metrics.render(None, 0, replicas)
+        )
+        return {name: float(value) for name, replica, value in found if replica == REPLICA.topology.text}
+
+    load = {"running_requests": 3.0, "waiting_requests": 1.0, "taken_share": 0.5}
+    assert told(REPLICA) == {"serving": 1.0, "planned_share": 0.25, **load}
+    assert told(unplanned) == {"serving": 0.0, **load}
+    assert told() == {}

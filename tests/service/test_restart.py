@@ -137,6 +137,21 @@ def test_a_switch_that_had_committed_is_closed_as_done(store):
     assert store.unfinished_operations() == []
 
 
+@rows("then", [[], ["warming"]])
+def test_of_several_changes_those_that_were_made_are_told(new_store, then):
+    store = new_store()
+    store.save_plan(intent(), plan())
+    store.claim_plan("plan-1", operation())
+    store.append_journal("op-1", "warming", "")
+    store.commit("op-1", ("committed", ""), plan().model, "CPU[0]:0-8@fp32 | CPU[1]:0-8@fp32")
+    for phase in then:
+        store.append_journal("op-1", phase, "")
+    close_unfinished(store, EventBus(store))
+    closed = store.operation("op-1")
+    assert closed.phase is Phase.ABORTED
+    assert "of its changes 1 were made, and CPU[0]:0-8@fp32 | CPU[1]:0-8@fp32 runs" in closed.error.detail
+
+
 # --- the whole service ---
 
 

@@ -199,7 +199,7 @@ def test_how_long_a_start_takes_is_learned_from_starts_alone(http, service):
     service.settle()
     assert serving.situation().capabilities.start_s == usual
 
-    engine = serving.engine
+    engine = service.engine
     target = http.post("/v1/plans", json={"text": "run it with tp=2"}).json()["plan"]["target"]["text"]
     stands_by = parse_topology(target, service.parts.deployment.model().cluster, 8, "fp32")
     engine.capabilities = replace(engine.capabilities, standby=frozenset([stands_by]))

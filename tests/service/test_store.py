@@ -114,7 +114,7 @@ def test_a_commit_is_a_line_of_the_journal_and_a_generation(store):
     store.commit("op-2", ("committed", "epoch 1"), "b", "PP2")
     store.next_generation("a", "1x1")
 
-    assert store.committed("a") == (2, "TP2", None)
+    assert store.committed("a") == (2, "TP2", None, None)
     assert lines(store, "op-1") == [("committed", "epoch 1")]
 
 

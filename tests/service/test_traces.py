@@ -9,8 +9,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from runtime.stream import Delta
 from service.deployment.settings import read_settings
-from service.serving.traces import tracing
+from service.serving.traces import begun, told, tracing
 from tests.rows import rows
 from tests.service.test_openai_switches import TEXT, TRACEPARENT, chunks_of
 
@@ -67,3 +68,14 @@ async def test_without_the_extra_or_a_collector_that_hears_requests_are_served(m
     assert "no traces are sent to http://collector:4318: install the extra" in caplog.text
     with tracing(None) as tracer:
         assert tracer is None
+
+
+async def test_a_span_says_which_replica_has_the_request_and_why(collected):
+    async def generation():
+        yield Delta("a", 1, 0.0, (), 0, None, "0-TP2", 0.0, route="CPU[0,1] 0.1+1 s; else CPU[2,3] 0.2+1 s")
+        yield Delta("b", 2, 0.0, (), 1, None, "0-TP2", 0.0)
+
+    with tracing(read_settings().otlp_endpoint) as tracer:
+        assert [delta.text async for delta in told(generation(), begun(tracer, "m", {}))] == ["a", "b"]
+    (span,) = collected
+    assert {each.key: each.value.string_value for each in span.attributes}["intentctl.route"].startswith("CPU[0,1] 0.1")

@@ -52,7 +52,7 @@ def test_an_operation_is_undone_by_a_plan_that_is_applied_like_any_other(http, s
 
 
 def test_how_steps_are_filled_is_applied_like_a_topology_and_comes_back_by_undo_and_after_a_restart(tmp_path):
-    few = {"max_sequences": 2, "max_step_tokens": 64}
+    few = {"max_sequences": 2, "max_step_tokens": 64, "each": []}
     with served(tmp_path) as (service, http):
         before = http.get("/v1/topology").json()
         text = before["topology"]["text"]
@@ -94,7 +94,7 @@ def test_how_steps_are_filled_is_applied_like_a_topology_and_comes_back_by_undo_
 
 def test_an_operation_on_steps_alone_is_undone(http):
     usual = http.get("/v1/topology").json()["batching"]
-    few = {"max_sequences": 2, "max_step_tokens": 64}
+    few = {"max_sequences": 2, "max_step_tokens": 64, "each": []}
     plan = http.post("/v1/plans", json={"target": "pp2", "batching": few}).json()["plan"]
     operation = apply(http, plan)
     end_of(http, operation)

@@ -15,6 +15,7 @@ from intent.models import (
     DAYS,
     HIGHER_IS_BETTER,
     LATENCIES,
+    LOSSES,
     NAMED_WINDOWS,
     UNITS,
     Catalogue,
@@ -198,15 +199,12 @@ def priorities(draw: DrawFn) -> Priority:
     return Priority(higher, draw(evidences), lower, draw(windows))
 
 
-configs: SearchStrategy[Config] = st.builds(
-    Config,
-    key=one_of_type(Config, "key"),
-    op=st.sampled_from(["==", "<=", ">="]),
-    value=st.integers(1, 128),
-    evidence=evidences,
-    window=windows,
-    model=models,
-)
+@st.composite
+def configs(draw: DrawFn) -> Config:
+    """What may be lost is always at least so much."""
+    key = draw(one_of_type(Config, "key"))
+    op = ">=" if key in LOSSES else draw(st.sampled_from(["==", "<=", ">="]))
+    return Config(key, op, draw(st.integers(1, 128)), draw(evidences), draw(windows), draw(models))
 
 
 @st.composite
@@ -227,7 +225,7 @@ TYPES: Mapping[type[Goal], SearchStrategy[Goal]] = {
     PrecisionRule: precisions(),
     Placement: placements(),
     Priority: priorities(),
-    Config: configs,
+    Config: configs(),
     ReconfigRule: reconfigs(),
 }
 """Type of goal to its strategy."""

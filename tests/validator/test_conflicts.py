@@ -14,6 +14,7 @@ from intent.models import (
 )
 from tests.rows import rows
 from validator.consistency import check_conflicts
+from validator.models import MessageWords
 
 
 def bound(metric, op, value, unit="s", stat=None, **said):
@@ -152,3 +153,32 @@ def test_the_finding_names_both_and_points_at_the_later(site, en):
 def test_a_lower_and_an_upper_bound_clash_exactly_when_nothing_lies_between(site, en, low, high):
     clash = codes(site, en, bound("e2e", ">=", low, stat="p99"), bound("e2e", "<=", high, stat="p99"))
     assert bool(clash) is (low > high)
+
+
+REPLICAS_BESIDE = [
+    (1, Config("replicas_per_node", "==", 1, "a"), Config("replicas", "==", 1, "b"), False),
+    (2, Config("replicas_per_node", "==", 1, "a"), Config("replicas", "==", 2, "b"), False),
+    (2, Config("replicas_per_node", "==", 1, "a"), Config("replicas", "==", 3, "b"), True),
+    (2, Config("replicas_per_node", "==", 1, "a"), Config("replicas", "<=", 1, "b"), True),
+    (2, Config("replicas_per_node", "<=", 1, "a"), Config("replicas", "==", 3, "b"), True),
+    (2, Config("replicas_per_node", "<=", 1, "a"), Config("replicas", "==", 1, "b"), False),
+    (2, Config("replicas_per_node", ">=", 2, "a", window="peak"), Config("replicas", "==", 3, "b"), True),
+    (2, Config("lost_devices", ">=", 1, "a"), Config("replicas", "==", 1, "b"), True),
+    (2, Config("lost_devices", ">=", 1, "a"), Config("replicas", "==", 2, "b"), False),
+    (3, Config("lost_nodes", ">=", 2, "a"), Config("replicas", "<=", 2, "b"), True),
+    (1, Config("lost_devices", ">=", 1, "a"), Config("replicas_per_node", "==", 1, "b"), True),
+    (2, Config("lost_devices", ">=", 1, "a"), Config("replicas_per_node", "==", 1, "b"), False),
+    (2, Config("lost_devices", ">=", 1, "a"), Config("tp", "==", 1, "b"), False),
+]
+"""Nodes, two wishes, and whether they ask for different numbers of replicas."""
+
+
+@rows(("nodes", "first", "second", "clash"), REPLICAS_BESIDE)
+@rows("language", ["en", "zh"])
+def test_replicas_on_each_node_and_those_that_may_be_lost_are_replicas(nodes, first, second, clash, language, site):
+    (node,) = site.cluster.nodes
+    many = tuple(replace(node, name=f"n{number}") for number in range(nodes))
+    here = replace(site, cluster=replace(site.cluster, nodes=many))
+    for goals in ([first, second], [second, first]):
+        found = [(one.code, one.pointer) for one in check_conflicts(goals, here, MessageWords(language))]
+        assert found == ([("replicas_contradict", "/goals/1")] if clash else [])

@@ -30,6 +30,9 @@ def found(site, en, *goals):
         (Config("pp", "==", 9, "x"), "more_stages_than_layers"),
         (Config("pp", "==", 5, "x"), "too_few_for_pp"),
         (Config("replicas", "==", 5, "x"), "too_few_for_replicas"),
+        (Config("replicas_per_node", "==", 5, "x"), "too_few_on_a_node"),
+        (Config("lost_devices", ">=", 4, "x"), "lost_devices_too_many"),
+        (Config("lost_nodes", ">=", 1, "x"), "lost_nodes_only_one"),
     ],
 )
 @rows("language", ["en", "zh"])
@@ -48,6 +51,9 @@ def test_a_setting_that_cannot_be_is_found(goal, code, language, site):
         Config("pp", "==", 4, "x"),
         Config("pp", "<=", 80, "x"),
         Config("replicas", "<=", 3, "x"),
+        Config("replicas_per_node", "==", 4, "x"),
+        Config("replicas_per_node", "<=", 9, "x"),
+        Config("lost_devices", ">=", 3, "x"),
         Config("tp", "==", 16, "x", model="nobody"),
         Objective("gpu_count", "==", "x", value=4.0, unit="gpus"),
         Placement("forbid", "gpu:gpu-1", "x"),
@@ -62,6 +68,27 @@ def test_the_message_says_what_there_is_and_what_could_be(site, en):
     (finding,) = check_inventory([Config("tp", "==", 16, "tp=16")], site, en)
     assert "has 4" in finding.message
     assert finding.suggestion == "TP can be 1, 2, 4"
+
+
+@rows(
+    ("counts", "goal", "code"),
+    [
+        ((4, 4), Config("lost_nodes", ">=", 1, "x"), None),
+        ((4, 4), Config("lost_nodes", ">=", 2, "x"), "lost_nodes_too_many"),
+        ((1,), Config("lost_devices", ">=", 1, "x"), "lost_devices_only_one"),
+        ((4, 2), Config("replicas_per_node", "==", 2, "x"), None),
+        ((4, 2), Config("replicas_per_node", "==", 3, "x"), "too_few_on_a_node"),
+    ],
+)
+def test_what_may_be_lost_leaves_one_and_replicas_fit_on_each_node(counts, goal, code, site, en):
+    here = replace(site, cluster=cluster(*counts))
+    assert [one for one, _ in found(here, en, goal)] == ([code] if code else [])
+
+
+def test_what_is_wrong_for_every_model_is_said_once(site, en):
+    (spec,) = site.models.values()
+    here = replace(site, models={**site.models, "another": replace(spec, name="another")})
+    assert found(here, en, Config("lost_nodes", ">=", 1, "x")) == [("lost_nodes_only_one", "/goals/0/value")]
 
 
 def test_a_workload_that_is_kept_off_every_device_is_found(site, en):

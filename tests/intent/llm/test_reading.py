@@ -308,3 +308,43 @@ def test_what_limits_a_goal_is_asked_about_even_where_the_model_says_that_it_onl
     wish = bound("keep TTFT under 2 s", number="2", unit="s")
     (question,) = understood(f"keep TTFT under 2 s {told}", here, wish, told=[told]).questions
     assert "TTFT" not in question.default
+
+
+# -- what the prompt does not know ---------------------------------------------------------------------
+
+
+@rows(
+    ("goals", "lists"),
+    [
+        ([], {"unplaced": ["survive the loss of one GPU"]}),
+        ([], {}),
+        ([goal(evidence="one GPU", type="objective", subject="gpu_count", comparison="==", number="one")], {}),
+        ([goal(evidence="survive the loss of one GPU", type="objective", subject="unknown")], {}),
+    ],
+)
+def test_what_may_be_lost_is_found_by_code_whatever_the_model_makes_of_it(goals, lists, here):
+    text = "TTFT under 2s, survive the loss of one GPU at peak"
+    draft = understood(text, here, TTFT, *goals, **lists)
+    assert draft.questions == []
+    assert [(one.type, one.window) for one in draft.goals] == [("objective", "always"), ("config", "peak")]
+    assert (draft.goals[1].key, draft.goals[1].op, draft.goals[1].value) == ("lost_devices", ">=", 1)
+
+
+def test_replicas_of_each_node_are_no_replicas_in_all(here):
+    slots = goal(evidence="one replica per box", type="config", subject="replicas", comparison="==", number="one")
+    draft = understood("one replica per box", here, slots)
+    assert [(one.key, one.op, one.value) for one in draft.goals] == [("replicas_per_node", "==", 1)]
+    assert draft.questions == []
+
+
+def test_a_bound_in_the_same_evidence_stays(here):
+    text = "99.9% availability while we survive the loss of one GPU"
+    slots = goal(evidence=text, type="objective", subject="availability", comparison=">=", number="99.9", unit="%")
+    draft = understood(text, here, slots)
+    assert [getattr(one, "metric", None) or one.key for one in draft.goals] == ["availability", "lost_devices"]
+
+
+def test_a_loss_that_need_not_be_survived_is_asked_about(here):
+    draft = understood("TTFT under 2s, no need to survive the loss of one GPU", here, TTFT)
+    assert [one.type for one in draft.goals] == ["objective"]
+    assert "survive the loss of one GPU" in draft.questions[0].text

@@ -7,7 +7,7 @@ import pytest
 from intent.fold import fold
 from intent.models import NAMED_WINDOWS, UNITS, Config, PrecisionRule, Stat
 from intent.rules import lexicon
-from intent.rules.bounds import SETTINGS
+from intent.rules.bounds import LOSSES, SETTINGS
 from intent.rules.kinds import ANY_LATENCY, ANY_THROUGHPUT, Kind
 from intent.rules.quantities import PER_USER, Quantity, normalise
 from tests.intent.tables import table
@@ -115,7 +115,7 @@ def test_every_metric_and_no_other_can_be_said_in_both_languages():
         (Kind.THING, {"tokens", "requests"}),
         (Kind.CURRENCY, {"USD", "other"}),
         (Kind.PRECISION, set(get_args(PrecisionRule.__annotations__["value"]))),
-        (Kind.COUNTED, SETTINGS | {"gpu_count"}),
+        (Kind.COUNTED, SETTINGS - LOSSES | {"gpu_count"}),
     ],
 )
 def test_a_phrase_means_only_what_the_rules_know(kind, values):

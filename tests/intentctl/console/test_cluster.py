@@ -26,8 +26,12 @@ def test_each_device_says_its_stage_rank_layers_and_formats_and_pipelines_are_nu
     assert (b.devices[0].use.stage, b.devices[0].use.precision) == (2, "fp8+int4")
     assert b.devices[1].use is None
     other = Topology((Stage("L40S", (3,), LayerRange(0, 80), FP8),))
-    _, b = picture(NODES, {"llama": [MIXED, other]})
-    assert [device.use.replica for device in b.devices] == [1, 2]
+    for sets in ([MIXED, other], [Topology.of_replicas([MIXED, other])]):
+        a, b = picture(NODES, {"llama": sets})
+        assert [device.group for device in (*a.devices, *b.devices)] == ["llama/1"] * 3 + ["llama/2"]
+        assert (b.devices[1].use.stage, b.devices[1].use.stages) == (1, 1)
+    a, _ = picture(NODES, {"llama": [MIXED]})
+    assert a.devices[0].group == ""
 
 
 def test_the_nodes_of_all_models_make_one_cluster():

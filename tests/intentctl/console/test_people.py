@@ -17,6 +17,7 @@ from service.documents.state import PlansRequest
 from tests.intentctl.console.place import WISH, ConsoleServer, Signed
 from tests.rows import rows
 from tests.service.scripted import DEPLOYMENT, TWO_MODELS, ScriptedService
+from tests.service.test_drains import SET
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,8 @@ ACTS = {
     "/operations/op-0/cancel": (Right.APPLY, {}),
     "/operations/op-0/undo": (Right.APPLY, {}),
     "/control": (Right.APPROVE, {"mode": "observe"}),
+    "/drain": (Right.APPROVE, {"what": "gpu-3"}),
+    "/undrain": (Right.APPROVE, {"what": "gpu-3"}),
 }
 
 
@@ -265,3 +268,22 @@ def test_an_outage_is_called_one(shared_place):
     assert "Requests stand still for about 95 s (160 s at most)" in page
     for false in ("layer by layer", "until the cut the old topology goes on"):
         assert false not in page
+
+
+def test_a_node_is_drained_and_undrained_with_buttons_and_replicas_are_told_apart(new_place):
+    place = new_place(SET.replace("auth: none", "auth: {control_per_minute: 1000000}"))
+    person = place.http(Role.APPROVER)
+    shown = person.get("/").text
+    assert "replica counting/1" in shown
+    assert re.search(r"counting/2 <span.*?CPU\[2,3\].*?serving", shown, re.DOTALL)
+    assert '<option value="gpu-3">' in shown
+    refused = person.post("/drain", {"what": "node:local"})
+    assert (refused.status_code, "nothing could serve counting then" in refused.text) == (422, True)
+    assert person.post("/drain", {"what": "counting/2", "by": "10m", "why": "fans"}).status_code == 303
+    place.service.settle()
+    shown = place.http(Role.APPROVER, "another").get("/").text
+    assert "empty: safe to power off" in shown
+    assert 'name="what" value="counting/2">Undrain' in shown
+    assert person.post("/undrain", {"what": "counting/2"}).status_code == 303
+    assert place.admin(api.state.drains).drains == ()
+    assert "Undrain" not in person.get("/").text

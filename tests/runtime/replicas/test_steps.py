@@ -71,6 +71,16 @@ def test_what_changes(now, target, words):
     assert [change.verb for change in changes(set_of(*now), set_of(*target))] == words
 
 
+def test_what_cannot_become_another_starts_and_stops():
+    def on_one_side(now, then):
+        return {device < 4 for device in now.devices} == {device < 4 for device in then.devices}
+
+    found = changes(set_of((0, 1)), set_of((4, 5)), on_one_side)
+    assert [change.verb for change in found] == ["starts", "stops"]
+    found = changes(set_of((0, 1), (4,)), set_of((2,), (5,)), on_one_side)
+    assert [change.verb for change in found] == ["switches", "switches"]
+
+
 def test_replicas_that_wait_for_each_others_devices_do_not_wait_for_ever():
     now = Topology.of_replicas([replica((0, 1)), replica((2, 3))])
     target = Topology.of_replicas([replica((0, 3)), replica((1, 2))])

@@ -464,3 +464,15 @@ def test_what_keeps_a_plan_from_being_applied_is_told_beside_the_promise_that_st
     answer = http.post(f"/v1/intents/{intent_id}:keep", json={"plans": [plan["id"]]})
     assert answer.status_code == 201, answer.text
     assert (answer.json()["promise"]["state"], answer.json()["not_switched"][plan["id"]]["code"]) == ("active", code)
+
+
+def test_a_promise_of_replicas_is_kept_and_comes_back_after_a_drain(tmp_path):
+    with served(tmp_path, ACTS) as (service, http):
+        promised(http, "survive the loss of one GPU")
+        service.ticked(lambda: " | " in shape(http), "two replicas")
+        service.ticked(lambda: outcomes(http)[0]["verdict"], "a verdict")
+        devices = http.get("/v1/topology").json()["topology"]["devices"]
+        assert http.post("/v1/drains", json={"what": f"gpu-{devices[0]}"}).status_code == 202
+        service.settle()
+        service.ticked(lambda: " | " in shape(http), "two replicas on the other devices")
+        assert devices[0] not in http.get("/v1/topology").json()["topology"]["devices"]
