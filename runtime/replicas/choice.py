@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runtime.forms import DESCRIBED
 
-BAND = 0.1
+BAND = 0.01
 """Forecasts this near to the best count as alike: among them the plan's shares decide."""
 
 AVOIDED = 1.5

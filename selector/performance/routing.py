@@ -26,7 +26,7 @@ from selector.performance.simulator import (
     kept,
 )
 
-BAND = 0.1
+BAND = 0.01
 """Forecasts this near to the best count as alike: among them the planned shares decide."""
 
 
@@ -123,9 +123,16 @@ def _serve_set(servers, load, rule, most_steps):  # type: ignore[no-untyped-def]
         counted[place] += 1
         prompts[place] += requests[0, request] - requests[2, request]
         by_class[classes[request], place] += 1
-    first_s = np.full(number, np.nan)
-    last_s = np.full(number, np.nan)
-    for request in range(number):
+    first_s, last_s, computed, peak = _gathered(runs, taken, turns)
+    return first_s, last_s, taken, computed, peak
+
+
+@compiled
+def _gathered(runs, taken, turns):  # type: ignore[no-untyped-def]
+    """When each request had its first and its last token, steps in all, and sequences at once, at most of each."""
+    first_s = np.full(taken.size, np.nan)
+    last_s = np.full(taken.size, np.nan)
+    for request in range(taken.size):
         if taken[request] != NOBODY:
             first_s[request] = runs[taken[request]].first_s[turns[request]]
             last_s[request] = runs[taken[request]].last_s[turns[request]]
@@ -134,12 +141,12 @@ def _serve_set(servers, load, rule, most_steps):  # type: ignore[no-untyped-def]
     for run in runs:
         computed += run.counts[COMPUTED]
         peak += run.counts[PEAK]
-    return first_s, last_s, taken, computed, peak
+    return first_s, last_s, computed, peak
 
 
 @compiled
 def _choose(runs, limits, given, request, kind, rule):  # type: ignore[no-untyped-def]
-    """The place of the replica that takes a request; nobody where it fits into none that may serve it."""
+    """Which replica takes a request; nobody where it fits into none that may serve it."""
     replicas = limits.shape[0]
     paces, shares, figures = rule
     counted, prompts, by_class = given
