@@ -1,4 +1,4 @@
-"""Replicas behind a router in virtual time, compiled: a request goes where it is predicted to end first. Pure.
+"""Replicas behind a router in virtual time: requests go where they are predicted to end first. Pure.
 
 The rule is that of ``runtime.replicas.choice``; each replica is a server of ``simulator``.
 """
@@ -129,7 +129,7 @@ def _serve_set(servers, load, rule, most_steps):  # type: ignore[no-untyped-def]
 
 @compiled
 def _gathered(runs, taken, turns):  # type: ignore[no-untyped-def]
-    """When each request had its first and its last token, steps in all, and sequences at once, at most of each."""
+    """When each request had its first and its last token; steps, and sequences at once at most."""
     first_s = np.full(taken.size, np.nan)
     last_s = np.full(taken.size, np.nan)
     for request in range(taken.size):
