@@ -247,7 +247,9 @@ def set_bound(cost: float, most_rps: float, asked_rps: float, *, priced: bool) -
 
 def meanwhile(what: str, prepare_s: float, missed: Sequence[Margin]) -> str:
     """What is missed while a replica changes and new requests avoid it."""
-    return f"while {what} changes, for {standstill(prepare_s)}, the others {listed([misses(each) for each in missed])}"
+    return (
+        f"while {what} changes, for {standstill(prepare_s)}, what is left {listed([misses(each) for each in missed])}"
+    )
 
 
 def proof(found: Proof, layers: int, *, alone: bool = False) -> str:

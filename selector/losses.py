@@ -30,7 +30,7 @@ def counts_of(found: Candidate, wishes: Sequence[Config], cluster: Cluster, hold
 
 
 def _per_node(topology: Topology, nodes: Sequence[Collection[int]], wish: Config) -> int:
-    """Of the node that is farthest from a goal; 0 where a replica spans nodes, or where not all have that many."""
+    """Of the node that is farthest from a goal; 0 where a replica spans nodes, or not all have as many."""
     inside = [sum(set(replica.devices) <= set(node) for replica in topology.replicas) for node in nodes]
     if sum(inside) < len(topology.replicas):
         return 0
@@ -40,7 +40,7 @@ def _per_node(topology: Topology, nodes: Sequence[Collection[int]], wish: Config
 
 
 def _left(found: Candidate, places: Sequence[frozenset[int]], count: int, holds: Holds) -> Iterator[bool]:
-    """Whether goals hold without the replicas that so many places take with them, for each choice of places that differs."""
+    """Whether goals hold without the replicas that so many places take along, for each choice."""
     seen = set[tuple[object, ...]]()
     replicas = found.topology.replicas
     steps = found.batching or Batching()

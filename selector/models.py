@@ -315,7 +315,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class LatencyBounds:
-    """What requests may meet at most, in seconds, as far as a goal says it: a router avoids replicas that miss it."""
+    """What requests may meet at most, in seconds, as far as a goal says it."""
 
     ttft_s: float = math.inf
     tpot_s: float = math.inf

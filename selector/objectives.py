@@ -348,7 +348,7 @@ def named_tenants(problem: SearchInput) -> tuple[str, ...]:
 
 
 def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
-    """The tenants whom a replica may not serve, by what was said for them; the empty name is everyone else."""
+    """The tenants whom a replica may not serve, by what was said for them; "" is everyone else."""
     formats = {stage.precision_of(layer).weights for stage in replica.stages for layer in stage.layers}
     opened = [goal for goal in problem.for_tenants if isinstance(goal, PrecisionRule) and goal.rule == "allow"]
     barred = set[str]()

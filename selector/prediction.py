@@ -67,7 +67,7 @@ def candidate(
 def outcome(
     topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], batching: Batching | None = None
 ) -> LoadFigures | None:
-    """What the simulation gives of a topology, of several replicas all together; as ``candidate`` otherwise."""
+    """What the simulation gives of a topology, of all its replicas together; else as ``candidate``."""
     steps = batching or usual_batching(topology, problem)
     if len(topology.replicas) > 1:
         joint = _joint(topology, problem, profiles, steps)

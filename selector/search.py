@@ -150,7 +150,7 @@ def _opened(goals: Sequence[Goal], problem: SearchInput, profiles: Mapping[str, 
 
 
 def _for_sets(goals: Sequence[Goal], demands: Demands, problem: SearchInput, finder: Finder) -> Finder:
-    """As a finder, with the places and formats that some tenant may have, and what the router keeps requests within."""
+    """As a finder, with the places and formats that some tenant may have, and the router's bounds."""
     for_one = [goal for goal in goals if said_for(goal) or _is_leave(goal)]
     for_all = [rule for rule in demands.rules if rule not in for_one]
     formats = _precisions(for_all, demands, finder.problem, finder.profiles)

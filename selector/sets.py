@@ -1,4 +1,4 @@
-"""Sets of replicas that may hold the goals: what each box can run alone, and the choice among that. Pure."""
+"""Sets of replicas that may hold the goals: what each box runs alone, and the choice of it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class SetSearch:
         return self.finder.problem
 
     def judged(self, objective: Bound | None, below: float) -> list[Candidate]:
-        """What the most promising sets do that cost less than so much: the cheapest, up to one that holds the goals.
+        """What promising sets do that cost less than so much: the cheapest, up to one that holds the goals.
 
         Where there is something else to be good at, also those that promise most of it.
         """
@@ -71,7 +71,7 @@ class SetSearch:
 
     @cached_property
     def packs(self) -> list[Pack]:
-        """The sets that none beats, of those that are known as well: the least sure replica decides how sure a set is."""
+        """The sets that none beats of those as sure: the least sure replica decides how sure a set is."""
         bands = sorted({pipeline.error_band for box in self.boxes for pipeline in box.pipelines}, reverse=True)
         found = dict.fromkeys(pack for band in bands for pack in packs(self._sure(band), self.wanted))
         return sorted(found, key=lambda pack: (pack.cost, -pack.rates_rps[0]))
@@ -154,15 +154,18 @@ class SetSearch:
         return tuple(found)
 
     def _pipelines(self, node: Node, gpus: Sequence[Gpu]) -> list[BoxPipeline]:
-        """Of each device count and format what does more than smaller ones together."""
+        """Of each device count what does more than smaller ones together (alone, if replicas are counted)."""
         found = list[BoxPipeline]()
+        is_counted = self.wanted.replicas or self.wanted.per_node
         for precision in self.finder.precisions:
             mine = list[BoxPipeline]()
             for size in range(1, len(gpus) + 1):
                 part = Cluster((replace(node, gpus=tuple(gpus[:size])),))
                 for topology in self._shapes(part, precision, size):
                     is_deeper = any(each.size == size for each in mine)
-                    least_rps = _most_of(mine, size) * (_DEEPER if is_deeper else _BETTER)
+                    smaller_rps = max((each.rates_rps[0] for each in mine), default=0.0)
+                    together_rps = smaller_rps if is_counted else _most_of(mine, size)
+                    least_rps = together_rps * (_DEEPER if is_deeper else _BETTER)
                     batching, rate_rps = self._tuned(topology, least_rps)
                     if rate_rps > least_rps:
                         mine.append(self._pipeline(topology, batching, rate_rps))
@@ -208,7 +211,7 @@ class SetSearch:
         return batching, rate_rps
 
     def _rate(self, topology: Topology, batching: Batching, least_rps: float) -> float:
-        """The highest rate at which a pipeline alone holds the goals; 0 where that is no more than a least one."""
+        """The highest rate at which a pipeline alone holds the goals; 0 where that is no more than known."""
         idle = self._at(IDLE_RPS, topology, batching)
         high = idle.prediction.throughput_tok_s / max(1, self.problem.workload.output_tokens) if idle else 0.0
         if high <= least_rps or not self._holds(topology, batching, least_rps or high / 2**_HALVINGS):

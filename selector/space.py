@@ -53,7 +53,7 @@ def stage_counts(problem: SearchInput) -> list[int]:
 def narrowed(
     kinds: Sequence[StageKind], counts: Sequence[int], wishes: Sequence[Config]
 ) -> tuple[list[StageKind], list[int]]:
-    """What goals for TP and PP leave; a pipeline is one replica, with nothing to lose: a goal for more leaves none."""
+    """What goals for TP and PP leave; a pipeline is one replica, so that a goal for more leaves none."""
     kept = list(kinds)
     numbers = list(counts)
     for wish in wishes:

@@ -204,7 +204,7 @@ def switch(
 
 
 def _switch_of_set(today: Candidate, target: Candidate, problem: SearchInput) -> SwitchPrediction:
-    """One replica after the other: what it takes adds up, and of the stops, which none meets twice, the longest counts."""
+    """One replica after the other: what it takes adds up, and of the stops the longest counts."""
     old, new = (
         {each.topology: Candidate(each.topology, each.prediction, "", each.batching) for each in side.replicas}
         or {side.topology: side}

@@ -133,7 +133,7 @@ def routing_of(
     may_serve: Values,
     bounds: LatencyBounds = NO_BOUNDS,
 ) -> Routing:
-    """What the router knows of servers, and the shares that are planned for them; ``may_serve`` is by tenant and server."""
+    """What the router knows of servers, and the planned shares; ``may_serve`` is by tenant and server."""
     known = {server: pace_of(server, workload) for server in servers}
     paces = np.array([known[server] for server in servers]).T
     outputs = max(1, workload.output_tokens)
@@ -150,7 +150,7 @@ def routing_of(
 
 
 def pace_of(server: ServerModel, workload: Workload) -> tuple[float, float, float, float]:
-    """Seconds of a step without sequences, that one adds with its part of prompts, of a prompt's token; sequences at once."""
+    """Seconds of an empty step, of a sequence with its part of prompts, of a prompt's token; sequences."""
     slots = max(1, batch_of(server, workload))
     outputs = max(1, workload.output_tokens)
     context = round(workload.input_tokens + outputs / 2)

@@ -23,7 +23,7 @@ def edges_of(inputs: Whole) -> tuple[int, ...]:
 
 
 def dealt_evenly(costs: Values, weights: Values, alike: Sequence[int]) -> Values:
-    """Shares of classes (rows) of the replicas (columns) that make the busiest one as little busy as can be.
+    """Shares of classes (rows) for replicas (columns) that make the busiest as little busy as can be.
 
     ``costs`` are seconds of one request of a class on a replica, infinite where it may not be served there; ``weights`` how many
     there are; ``alike`` numbers replicas that are the same, which get the same. NaN where a class may not be served.

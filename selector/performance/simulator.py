@@ -156,7 +156,7 @@ NOBODY = -1
 """In place of a request's number."""
 
 
-class Underway(NamedTuple):
+class ServerState(NamedTuple):
     """A server on the way through its arrivals; by micro-batch where not said otherwise."""
 
     ready_s: Values
@@ -213,7 +213,7 @@ def _serve(own, layers, reduce, limits, at_s, requests, most_steps):  # type: ig
 @compiled
 def begun(stages, number, width):  # type: ignore[no-untyped-def]
     """A server that nothing has reached yet, for so many requests of fewer tokens out than a width."""
-    return Underway(
+    return ServerState(
         np.zeros(stages),
         np.zeros(stages, np.int64),
         np.zeros(stages, np.int64),
