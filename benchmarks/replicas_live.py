@@ -38,6 +38,7 @@ from runtime.stream import GenerationParams
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
+from service.control.drains import LEAD_S
 
 SET = "CPU[0]@fp32 | CPU[1]:0-4@fp32 > CPU[2]:4-8@fp32 | CPU[3]@fp32"
 """One alone, one as a pipeline over two processes, and one that is slowed down by small steps."""
@@ -240,7 +241,7 @@ async def drained(subject: Subject, target: str, number: int, by_s: float) -> di
             replicas.hurry()
 
         began_s = time.monotonic()
-        asyncio.get_running_loop().call_later(by_s, hurry)
+        asyncio.get_running_loop().call_later(by_s - LEAD_S, hurry)
         way = Transition(Coordinator(replicas, router, Journal(), SwitchSettings()), replicas, "drain", lambda _: None)
         report = await way.run(subject.topology(target), None)
         empty_s = time.monotonic() - began_s
@@ -281,8 +282,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "sham": asyncio.run(switched(subject, loads[0], 0)),
         "switched": asyncio.run(switched(subject, loads[0], options.switches)),
         "killed": asyncio.run(killed(subject, loads[0])),
-        "drained_by_other_replicas": asyncio.run(drained(subject, "CPU[0]@fp32", 32, 3.0)),
-        "drained_by_switch": asyncio.run(drained(subject, SET.replace("CPU[0]@", "CPU[4]@"), 32, 3.0)),
+        "drained_by_other_replicas": asyncio.run(drained(subject, "CPU[0]@fp32", 32, 5.0)),
+        "drained_by_switch": asyncio.run(drained(subject, SET.replace("CPU[0]@", "CPU[4]@"), 32, 5.0)),
         "stolen_s": (stolen_now_s() or 0.0) - (stolen_s or 0.0),
     }
     options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
