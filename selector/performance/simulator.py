@@ -29,7 +29,10 @@ compiled: Callable[[Function], Function] = numba.njit(inline="always")  # calls 
 
 
 def kept(function: Function) -> Function:
-    """Compile at the first call, with all that it calls; kept beside this file or in the user's cache."""
+    """Compile at the first call, with all that it calls; kept beside this file or in the user's cache.
+
+    It is compiled anew when this file changes, and no other one: whatever it calls has to stand here.
+    """
     try:
         found: Function = numba.njit(function, cache=True, nogil=True)
     except RuntimeError as error:  # neither folder can be written
@@ -190,28 +193,28 @@ class ServerState(NamedTuple):
 
 
 _COMES = 0
-WAITS = 1
-RUNNING = 2
+_WAITS = 1
+_RUNNING = 2
 _RESERVED = 3
-COMPUTED = 4
+_COMPUTED = 4
 _CLIENT = 5
-PEAK = 6
-PREFILLED = 7
+_PEAK = 6
+_PREFILLED = 7
 _LEAP = 3
 """From so many steps on it is quicker to take them together than one by one."""
 
 
 @kept
 def _serve(own, layers, reduce, limits, at_s, requests, most_steps):  # type: ignore[no-untyped-def]
-    run = begun(own.shape[0], at_s.size, requests[1].max() + 1)
+    run = _begun(own.shape[0], at_s.size, requests[1].max() + 1)
     run.done[:] = requests[2]
     run.counts[_CLIENT] = limits[3]
-    advance(run, own, layers, reduce, limits, at_s, requests, np.array([np.inf, most_steps]))
-    return run.first_s, run.last_s, run.counts[COMPUTED], run.counts[PEAK]
+    _advance(run, own, layers, reduce, limits, at_s, requests, np.array([np.inf, most_steps]))
+    return run.first_s, run.last_s, run.counts[_COMPUTED], run.counts[_PEAK]
 
 
 @compiled
-def begun(stages, number, width):  # type: ignore[no-untyped-def]
+def _begun(stages, number, width):  # type: ignore[no-untyped-def]
     """A server that nothing has reached yet, for so many requests of fewer tokens out than a width."""
     return ServerState(
         np.zeros(stages),
@@ -233,10 +236,10 @@ def begun(stages, number, width):  # type: ignore[no-untyped-def]
 
 
 @kept
-def advance(run, own, layers, reduce, limits, at_s, requests, ends):  # type: ignore[no-untyped-def]
+def _advance(run, own, layers, reduce, limits, at_s, requests, ends):  # type: ignore[no-untyped-def]
     """Serve as long as what happens next does so before a time, and up to so many steps (``ends``)."""
     stages = own.shape[0]
-    while run.counts[COMPUTED] < ends[1]:
+    while run.counts[_COMPUTED] < ends[1]:
         group = NOBODY
         busy = 0
         for other in range(stages):
@@ -251,7 +254,7 @@ def advance(run, own, layers, reduce, limits, at_s, requests, ends):  # type: ig
             _admit(run, limits, at_s, requests, run.ready_s[group])
             _leap(run, own, layers, reduce, at_s, group)
             _step(run, own, layers, reduce, limits, at_s, requests, group)
-        elif group == NOBODY and run.counts[WAITS] < run.counts[_COMES]:  # what kept them out has just ended
+        elif group == NOBODY and run.counts[_WAITS] < run.counts[_COMES]:  # what kept them out has just ended
             _admit(run, limits, at_s, requests, run.ready_s.max())
         elif comes_s < ends[0]:
             _admit(run, limits, at_s, requests, comes_s)
@@ -265,16 +268,16 @@ def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
     count = run.counts
     while count[_COMES] < at_s.size and at_s[count[_COMES]] <= now_s:
         count[_COMES] += 1
-    while count[WAITS] < count[_COMES]:
-        request = count[WAITS]
+    while count[_WAITS] < count[_COMES]:
+        request = count[_WAITS]
         length = requests[0, request] + requests[1, request]
         if length > limits[1]:  # never
-            count[WAITS] += 1
+            count[_WAITS] += 1
             _send_next(run, limits, at_s, now_s)
             continue
-        if count[RUNNING] >= limits[0] or count[_RESERVED] + length > limits[1]:
+        if count[_RUNNING] >= limits[0] or count[_RESERVED] + length > limits[1]:
             return
-        count[WAITS] += 1
+        count[_WAITS] += 1
         group = run.size.argmin()
         if not run.size[group]:
             run.ready_s[group] = max(run.ready_s[group], now_s)
@@ -285,8 +288,8 @@ def _admit(run, limits, at_s, requests, now_s):  # type: ignore[no-untyped-def]
         run.back[group] = request
         run.behind[request] = NOBODY
         run.size[group] += 1
-        count[RUNNING] += 1
-        count[PEAK] = max(count[PEAK], count[RUNNING])
+        count[_RUNNING] += 1
+        count[_PEAK] = max(count[_PEAK], count[_RUNNING])
         count[_RESERVED] += length
 
 
@@ -326,7 +329,7 @@ def _decode_s(run, own, layers, reduce, group, after):  # type: ignore[no-untype
     total_s = 0.0
     for stage in range(own.shape[0]):
         total_s += step_s(own[stage], layers[stage], reduce[stage], decoding, context, context, decoding)
-    run.counts[COMPUTED] += own.shape[0]
+    run.counts[_COMPUTED] += own.shape[0]
     return total_s
 
 
@@ -347,7 +350,7 @@ def _step(run, own, layers, reduce, limits, at_s, requests, group):  # type: ign
         kv += run.done[request] + part
         tokens += part
         room -= part
-        run.counts[PREFILLED] += part
+        run.counts[_PREFILLED] += part
         run.done[request] += part
         if run.done[request] == requests[0, request]:
             run.front[group] = run.behind[request]
@@ -362,7 +365,7 @@ def _step(run, own, layers, reduce, limits, at_s, requests, group):  # type: ign
             run.took_s[stage] = step_s(own[stage], layers[stage], reduce[stage], tokens, attended, kv, rows)
         end_s = max(end_s, run.free_s[stage]) + run.took_s[like]
         run.free_s[stage] = end_s
-    run.counts[COMPUTED] += own.shape[0]
+    run.counts[_COMPUTED] += own.shape[0]
     run.ready_s[group] = end_s
     run.steps[group] += 1
     run.context[group] += decoding
@@ -407,7 +410,7 @@ def _release(run, limits, at_s, requests, group, request):  # type: ignore[no-un
     """An answer is whole: its slot and its KV are free."""
     run.last_s[request] = run.ready_s[group]
     run.size[group] -= 1
-    run.counts[RUNNING] -= 1
+    run.counts[_RUNNING] -= 1
     run.counts[_RESERVED] -= requests[0, request] + requests[1, request]
     _send_next(run, limits, at_s, run.ready_s[group])
 
@@ -418,3 +421,110 @@ def _send_next(run, limits, at_s, now_s):  # type: ignore[no-untyped-def]
     if limits[3] and run.counts[_CLIENT] < at_s.size:
         at_s[run.counts[_CLIENT]] = now_s
         run.counts[_CLIENT] += 1
+
+
+@kept
+def serve_set(servers, load, rule, most_steps):  # type: ignore[no-untyped-def]
+    """Serve a load by several servers behind a router; as ``routing.simulate_set`` hands them over."""
+    own, layers, reduce, stages, limits = servers
+    at_s, requests, classes = load
+    replicas = stages.size
+    number = at_s.size
+    width = requests[1].max() + 1
+    runs = [_begun(stages[place], number, width) for place in range(replicas)]
+    # as arrays of their own: what ``advance`` takes is then what it takes of one server, and it is compiled once
+    owns = [own[place, : stages[place]].copy() for place in range(replicas)]
+    layered = [layers[place, : stages[place]].copy() for place in range(replicas)]
+    reduced = [reduce[place, : stages[place]].copy() for place in range(replicas)]
+    comes_s = np.full((replicas, number + 1), np.inf)
+    served = np.zeros((replicas, 3, number + 1), np.int64)
+    counted = np.zeros(replicas, np.int64)
+    prompts = np.zeros(replicas, np.int64)
+    by_class = np.zeros(rule[1].shape)
+    given = counted, prompts, by_class
+    taken = np.full(number, NOBODY)
+    turns = np.zeros(number, np.int64)
+    ends = np.array([np.inf, most_steps])
+    for request in range(number + 1):
+        ends[0] = at_s[request] if request < number else np.inf
+        for place in range(replicas):
+            comes_s[place, counted[place]] = ends[0]  # it may come here: nothing leaps beyond
+            _advance(
+                runs[place],
+                owns[place],
+                layered[place],
+                reduced[place],
+                limits[place],
+                comes_s[place],
+                served[place],
+                ends,
+            )
+        if request == number:
+            break
+        place = _choose(runs, limits, given, requests[:, request], classes[request], rule)
+        if place == NOBODY:
+            continue
+        turn = counted[place]
+        turns[request] = turn
+        taken[request] = place
+        served[place, :, turn] = requests[:, request]
+        runs[place].done[turn] = requests[2, request]
+        counted[place] += 1
+        prompts[place] += requests[0, request] - requests[2, request]
+        by_class[classes[request], place] += 1
+    first_s, last_s, computed, peak = _gathered(runs, taken, turns)
+    return first_s, last_s, taken, computed, peak
+
+
+@compiled
+def _gathered(runs, taken, turns):  # type: ignore[no-untyped-def]
+    """When each request had its first and its last token; steps, and sequences at once at most."""
+    first_s = np.full(taken.size, np.nan)
+    last_s = np.full(taken.size, np.nan)
+    for request in range(taken.size):
+        if taken[request] != NOBODY:
+            first_s[request] = runs[taken[request]].first_s[turns[request]]
+            last_s[request] = runs[taken[request]].last_s[turns[request]]
+    computed = 0
+    peak = 0
+    for run in runs:
+        computed += run.counts[_COMPUTED]
+        peak += run.counts[_PEAK]
+    return first_s, last_s, computed, peak
+
+
+@compiled
+def _choose(runs, limits, given, request, kind, rule):  # type: ignore[no-untyped-def]
+    """Which replica takes a request; nobody where it fits into none that may serve it."""
+    replicas = limits.shape[0]
+    paces, shares, figures = rule
+    counted, prompts, by_class = given
+    outputs = figures[0]
+    finish_s = np.full(replicas, np.inf)
+    holds = np.zeros(replicas, np.bool_)
+    for place in range(replicas):
+        if np.isnan(shares[kind, place]) or request[0] + request[1] > limits[place, 1]:
+            continue
+        count = runs[place].counts
+        together = count[_RUNNING] + counted[place] - count[_WAITS] + 1
+        slots = paces[3, place]
+        tpot_s = paces[0, place] + min(together, slots) * paces[1, place]
+        queued = prompts[place] - count[_PREFILLED] + request[0] - request[2]
+        over = max(0.0, together - slots)  # so many end before it may begin, one after each share of an answer
+        ttft_s = over * outputs * tpot_s / slots + queued * paces[2, place] + tpot_s
+        finish_s[place] = ttft_s + outputs * tpot_s
+        holds[place] = ttft_s <= figures[1] and tpot_s <= figures[2]
+    if holds.any():
+        finish_s = np.where(holds, finish_s, np.inf)
+    near_s = finish_s.min() * (1 + figures[3])
+    total = max(1.0, by_class[kind].sum())
+    chosen = NOBODY
+    most_behind = -np.inf
+    for place in range(replicas):
+        behind = shares[kind, place] - by_class[kind, place] / total
+        if finish_s[place] < np.inf and finish_s[place] <= near_s:
+            is_sooner = chosen != NOBODY and behind == most_behind and finish_s[place] < finish_s[chosen]
+            if chosen == NOBODY or behind > most_behind or is_sooner:
+                chosen = place
+                most_behind = behind
+    return chosen
