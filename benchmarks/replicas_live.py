@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,16 @@ from runtime.coordinator import Coordinator
 from runtime.engine import Engine, GenerationRequest, SamplingParams
 from runtime.machine import SwitchSettings
 from runtime.models import Phase, Topology
+from runtime.replicas.choice import Bounds
 from runtime.replicas.engine import ReplicaSet
-from runtime.replicas.replica import InFlight, Replica
+from runtime.replicas.replica import InFlight, Policy, Replica
+from runtime.replicas.transition import Transition
 from runtime.router import Router
 from runtime.stream import GenerationParams
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings
+from service.control.drains import LEAD_S
 
 SET = "CPU[0]@fp32 | CPU[1]:0-4@fp32 > CPU[2]:4-8@fp32 | CPU[3]@fp32"
 """One alone, one as a pipeline over two processes, and one that is slowed down by small steps."""
@@ -43,6 +46,8 @@ SLOW = EngineSettings(num_blocks=2000, max_running=8, max_batch_tokens=16, closi
 USUAL = EngineSettings(num_blocks=2000, max_running=32, max_batch_tokens=256)
 PROMPTS = (32, 400)
 ANSWERS = (8, 96)
+LATE_S = 2.0
+"""A goal: no first token comes later."""
 RESULT = ROOT / "benchmarks" / "results" / "replicas-live-cpu.json"
 
 
@@ -84,6 +89,14 @@ class Load:
         return cls(tuple(at_s), tuple(prompts), tuple(draw.randint(*ANSWERS) for _ in at_s))
 
 
+def five_slots() -> Subject:
+    """The counting model on five devices: one is free beside the set."""
+    subject = Subject.example(EngineName.TORCH)
+    (node,) = subject.cluster.nodes
+    gpus = (*node.gpus, replace(node.gpus[0], index=4))
+    return replace(subject, cluster=replace(subject.cluster, nodes=(replace(node, gpus=gpus),)))
+
+
 @asynccontextmanager
 async def served(kind: type[ReplicaSet], subject: Subject) -> AsyncIterator[tuple[ReplicaSet, Router]]:
     """The set, behind a router."""
@@ -95,6 +108,7 @@ async def served(kind: type[ReplicaSet], subject: Subject) -> AsyncIterator[tupl
 
     engines = [await start(replica, None) for replica in topology.replicas]
     replicas = kind(engines, start)
+    replicas.policy = Policy(bounds=Bounds(ttft_s=LATE_S))
     async with Router(replicas, Tokenizer.load(subject.checkpoint)) as router:
         try:
             yield replicas, router
@@ -202,10 +216,6 @@ async def switched(subject: Subject, load: Load, times: int) -> dict[str, Any]:
         return found
 
 
-LATE_S = 2.0
-"""A goal: no first token comes later."""
-
-
 async def killed(subject: Subject, load: Load) -> dict[str, Any]:
     """One replica is killed in the middle of a load."""
     async with served(ReplicaSet, subject) as (replicas, router):
@@ -218,10 +228,37 @@ async def killed(subject: Subject, load: Load) -> dict[str, Any]:
         return {**figures(load, answers), "in_flight_at_kill": had, "lost": router.counts.lost}
 
 
+async def drained(subject: Subject, target: str, number: int, by_s: float) -> dict[str, Any]:
+    """So many streams are open when the set goes to a target that leaves devices; what has not ended in time moves."""
+    load = Load((0.0,) * number, Load.drawn(subject.checkpoint, number, 1.0, 5).prompts, (400,) * number)
+    async with served(ReplicaSet, subject) as (replicas, router):
+        under_way = asyncio.create_task(all_asked(router, load))
+        while sum(len(each.requests) for each in replicas.replicas) < number:  # noqa: ASYNC110 - processes bring it about
+            await asyncio.sleep(0.01)
+
+        def hurry() -> None:
+            replicas.patience_s = 0.0
+            replicas.hurry()
+
+        began_s = time.monotonic()
+        asyncio.get_running_loop().call_later(by_s - LEAD_S, hurry)
+        way = Transition(Coordinator(replicas, router, Journal(), SwitchSettings()), replicas, "drain", lambda _: None)
+        report = await way.run(subject.topology(target), None)
+        empty_s = time.monotonic() - began_s
+        answers = await under_way
+        found = {**figures(load, answers), "empty_after_s": empty_s, "by_s": by_s, "ended": report.phase.value}
+        return {
+            **found,
+            "lost": router.counts.lost,
+            "duplicates": router.counts.duplicates,
+            "left": report.left_to_drain,
+        }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all of it."""
     options = parser().parse_args(arguments)
-    subject = Subject.example(EngineName.TORCH)
+    subject = five_slots()
     stolen_s = stolen_now_s()
     capacity = asyncio.run(capacity_rps(subject, options.requests, 64))
     rate_rps = options.share * capacity
@@ -245,15 +282,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "sham": asyncio.run(switched(subject, loads[0], 0)),
         "switched": asyncio.run(switched(subject, loads[0], options.switches)),
         "killed": asyncio.run(killed(subject, loads[0])),
+        "drained_by_other_replicas": asyncio.run(drained(subject, "CPU[0]@fp32", 32, 5.0)),
+        "drained_by_switch": asyncio.run(drained(subject, SET.replace("CPU[0]@", "CPU[4]@"), 32, 5.0)),
         "stolen_s": (stolen_now_s() or 0.0) - (stolen_s or 0.0),
     }
     options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(
-        json.dumps(
-            {key: document[key] for key in ("routing", "ttft_p95_by_least_outstanding", "sham", "switched", "killed")},
-            indent=1,
-        )
-    )
+    print(json.dumps(document, indent=1))
     return 0
 
 

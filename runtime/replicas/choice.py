@@ -11,6 +11,8 @@ from runtime.forms import DESCRIBED
 BAND = 0.01
 """Forecasts this near to the best count as alike: among them the plan's shares decide."""
 
+PROMPT = 0.5
+"""Share of a bound on the first token that a forecast may take: what comes later delays prompts."""
 AVOIDED = 1.5
 """By which a replica that is about to change has to be faster than another to be taken."""
 
@@ -82,7 +84,7 @@ class Bounds:
 
     def held(self, forecast: Forecast) -> bool:
         """Whether a replica is predicted to keep them."""
-        return forecast.ttft_s <= self.ttft_s and forecast.tpot_s <= self.tpot_s
+        return forecast.ttft_s <= PROMPT * self.ttft_s and forecast.tpot_s <= self.tpot_s
 
 
 UNBOUND = Bounds()

@@ -6,7 +6,6 @@ A drain is devices that are out with a reason of its form, so that it outlives t
 import asyncio
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -20,7 +19,6 @@ from service.control.relocation import RelocationPlanner, without
 from service.deployment.file import Deployment
 from service.documents.errors import RefusedError
 from service.planning.lifecycle import another_switch, clock
-from service.promises.limits import breaches
 from service.promises.watch import Watch, measured
 from service.serving.devices import Devices
 from service.serving.serving import Serving
@@ -28,6 +26,8 @@ from service.serving.serving import Serving
 _SPAN = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*([smhd])")
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _REASON = re.compile(r"drained by .+? as (\S+)(?:, by (\d{4}-\S+?))?(?:: (.*))?", re.DOTALL)
+LEAD_S = 2.0
+"""Before its time, when others begin to go on with what is left: it is to be empty by then."""
 
 
 def deadline(text: str, deployment: Deployment, now: datetime) -> datetime:
@@ -114,31 +114,20 @@ class Drains:
     def foreseen(self, plan: Plan, devices: Collection[int]) -> tuple[float, list[str]]:
         """How long a plan away takes until they are empty, and what it misses meanwhile and from then on."""
         serving = self._servings[plan.model]
-        left = self._planners[plan.model]
         ends = [move.before for move in serving.engine.changes(plan.target, plan.batching) if move.after is None]
         lasts_s = [left_s(each) for each in _on(serving, devices) if each.engine.topology in ends]
         takes_s = (plan.switch.prepare_s if plan.switch else 0.0) + max(lasts_s, default=0.0)
-        engine = serving.engine.capabilities
-        problem = serving.model.problem(plan.window, self._deployment.limits, plan.now, engine)
         staying = without(serving.engine.topology, devices) or plan.target
-        prediction = left.planner.prediction(staying, problem.workload, engine) or plan.prediction
-        alone = replace(plan, target=staying, prediction=prediction, switch=None)
-        meanwhile = [each.message for each, _ in breaches(alone, problem, left.active.in_force(datetime.now(UTC)))]
-        known = [f"{each.message}, until it is undrained" for each in plan.to_acknowledge]
-        return takes_s, [
-            *known,
-            *(
-                f"{each}, for about {takes_s:.2g} s"
-                for each in meanwhile
-                if f"{each}, until it is undrained" not in known
-            ),
-        ]
+        meanwhile = self._planners[plan.model].broken(plan, staying, serving.engine.capabilities)
+        known = [each.message for each in plan.to_acknowledge]
+        missed = [f"{message}, until it is undrained" for message in known]
+        return takes_s, missed + [f"{each}, for about {takes_s:.2g} s" for each in meanwhile if each not in known]
 
     async def began(self, drain: docs.DrainDocument, devices: Collection[int], until: datetime | None) -> None:
         """Have new requests avoid what runs there; what is left when time is over goes on in other replicas."""
         self._begun[drain.what] = drain
         self.avoid(devices, is_avoided=True)
-        wait_s = max(0.0, (until - datetime.now(UTC)).total_seconds()) if until else PATIENCE_S
+        wait_s = max(0.0, (until - datetime.now(UTC)).total_seconds() - LEAD_S) if until else PATIENCE_S
         for serving in self._under_way(drain.operations):
             serving.engine.patience_s = wait_s
         asyncio.get_running_loop().call_later(wait_s, self._hurry, drain.operations)

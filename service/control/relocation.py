@@ -29,7 +29,7 @@ from service.planning import targets
 from service.planning.lifecycle import new_id
 from service.promises.active import Active
 from service.promises.agenda import Segment, cut
-from service.promises.limits import held_against
+from service.promises.limits import breaches, held_against
 from service.promises.planner import Planner
 from service.promises.watch import Watch, completed, measured
 from service.serving.devices import Devices
@@ -75,15 +75,26 @@ class RelocationPlanner:
     ) -> tuple[Topology, Batching | None] | Infeasible:
         """Where what runs goes from devices that are out, and how far steps are filled there. Blocks.
 
-        The replicas that use none of them stay alone, unless something else serves more of the load.
+        The replicas that use none of them stay alone, unless something else breaks fewer promises or serves more of the load.
         """
         found = self.best(engine, load, now)
         staying = without(now, engine.out)
         if isinstance(found, Infeasible):
             return (staying, None) if staying else found
         segment, load = self._asked(load)
-        held = [self.planner.held(each, segment, engine, load) for each in (staying, found.target) if each]
-        return (staying, None) if staying and held[0] >= held[-1] else (found.target, found.batching)
+        worth = [
+            (-len(self.broken(found, each, engine)), self.planner.held(each, segment, engine, load))
+            for each in (staying, found.target)
+            if each
+        ]
+        return (staying, None) if staying and worth[0] >= worth[-1] else (found.target, found.batching)
+
+    def broken(self, plan: Plan, target: Topology, engine: Capabilities) -> list[str]:
+        """What breaks of what is promised now if a plan led to another target, by prediction."""
+        problem = self.deployment.model(self.model).problem(plan.window, self.deployment.limits, plan.now, engine)
+        prediction = self.planner.prediction(target, problem.workload, engine) or plan.prediction
+        other = replace(plan, target=target, prediction=prediction, switch=None)
+        return [finding.message for finding, _ in breaches(other, problem, self.active.in_force(datetime.now(UTC)))]
 
     def _asked(self, load: Workload | None) -> tuple[Segment, Workload]:
         """What is promised now of what runs, and the load as far as it is known: as declared beside that.

@@ -492,6 +492,7 @@ class Serving:
             )
         finally:
             self.operation = self._left = None
+            self.engine.patience_s = PATIENCE_S  # a drain may have shortened it
             self._over.append(operation)
             self._events.publish("operation", operation)
 

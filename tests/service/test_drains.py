@@ -28,6 +28,12 @@ NODES = SET.replace(
         for name in "ab"
     ),
 )
+SPARE = NODES.replace(
+    "models:",
+    "    - {name: c, link: {kind: shared-memory, bandwidth_gb_s: 5, latency_us: 30},\n"
+    "      gpus: [{kind: CPU, count: 2, memory_gb: 1}]}\nmodels:",
+)
+"""The same with a node that is free."""
 PROMPT = "abc"
 TOKENS = 200
 SAID = {"model": "counting", "prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
@@ -183,6 +189,17 @@ def test_a_promise_that_breaks_is_told(tmp_path):
         drain = drained(http, "counting/1")
         assert any(said["id"] in each and "until it is undrained" in each for each in drain["misses"]), drain
         service.settle()
+
+
+def test_what_is_missed_only_meanwhile_is_told_with_how_long(tmp_path):
+    with served(tmp_path, SPARE + QUICK) as (service, http):
+        said = http.post("/v1/intents", json={"text": "keep the GPU count at 4"}).json()
+        assert http.post(f"/v1/intents/{said['id']}:activate").status_code == 201
+        drain = drained(http, "b")
+        assert [said["id"] in each and each.endswith(" s") for each in drain["misses"]] == [True], drain
+        service.settle()
+        assert len(service.serving.engine.topology.devices) == 4
+        assert listed(http) == [("node:b", [2, 3], "empty")]
 
 
 def test_undrained_before_its_cut_a_switch_is_cancelled_and_what_ran_goes_on(tmp_path):

@@ -5,7 +5,7 @@ from runtime.replicas.prefixes import BLOCK, Prefixes, keys_of
 from tests.rows import rows
 
 FAST = Forecast(0.2, 0.02, 2.0)
-ALIKE = Forecast(0.3, 0.019, 2.1)
+ALIKE = Forecast(0.3, 0.019, 2.01)
 SLOW = Forecast(0.5, 0.06, 7.0)
 NOTHING = Measured()
 NEVER = (False, False, False)
@@ -20,7 +20,8 @@ NEVER = (False, False, False)
         ((FAST, ALIKE), UNBOUND, (0.0, 0.0), NEVER[:2], 0),
         ((FAST, SLOW), UNBOUND, (0.0, 0.9), NEVER[:2], 0),
         ((FAST, SLOW), Bounds(tpot_s=0.01), (0, 0), NEVER[:2], 0),
-        ((SLOW, FAST), Bounds(ttft_s=0.3), (0.9, 0), NEVER[:2], 1),
+        ((SLOW, FAST), Bounds(ttft_s=0.5), (0.9, 0), NEVER[:2], 1),
+        ((FAST, SLOW), Bounds(ttft_s=0.39), (0, 0.9), NEVER[:2], 0),
         ((FAST, SLOW), UNBOUND, (0, 0), (True, False), 0),
         ((FAST, ALIKE), UNBOUND, (0.9, 0), (True, False), 1),
         ((FAST, SLOW), UNBOUND, (0, 0), (True, True), 0),
