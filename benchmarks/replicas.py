@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from benchmarks.provenance import provenance
 from intent.models import Config, Goal, Objective, PrecisionRule
 from runtime.capabilities import Limits
 from runtime.models import Cluster, Gpu, Link, ModelSpec, Node
+from runtime.replicas.choice import Bounds
 from selector import profiles
-from selector.models import ALIKE, LatencyBounds, Plan, PlanRef, SearchInput, Workload, shape
+from selector.models import ALIKE, Plan, PlanRef, SearchInput, Workload, shape
 from selector.performance.joint import Classes, routing_of
 from selector.performance.judge import arrivals, figures_of, sustained_rps
 from selector.performance.perf import ServerModel
@@ -164,7 +166,7 @@ def of_routers(plan: Plan, problem: SearchInput) -> Document:
     drawn = arrivals(problem.workload, MANY, problem.model.max_position_embeddings)
     classes = Classes.of(drawn, [""])
     everyone = np.ones((1, len(servers)), dtype=bool)
-    own = routing_of(servers, problem.workload, sustained, classes, everyone, LatencyBounds(TTFT_S, TPOT_S))
+    own = routing_of(servers, problem.workload, sustained, classes, everyone, Bounds(TTFT_S, TPOT_S))
     counted = np.array([[0.0], [1.0], [0.0], [1e9]]) * np.ones((1, len(servers)))
     even = np.full_like(own.shares, 1 / len(servers))
     unbound = replace(own, ttft_s=np.inf, tpot_s=np.inf)
@@ -178,7 +180,7 @@ def of_routers(plan: Plan, problem: SearchInput) -> Document:
     }
     most_rps = sum(sustained)
     rates = {
-        name: most(lambda rate, rule=rule: _holds(rule, servers, drawn, classes, rate), most_rps)
+        name: most(partial(_holds, rule, servers, drawn, classes), most_rps)
         for name, rule in rules.items()
     }
     batch = arrivals(problem.workload, BATCH, problem.model.max_position_embeddings)

@@ -12,6 +12,7 @@ from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities, Limits
 from runtime.errors import UnsupportedModelError
 from runtime.forms import DESCRIBED, Endless, told
 from runtime.models import Cluster, ModelSpec, Topology
+from runtime.replicas.choice import UNBOUND, Bounds, ReplicaSpeed
 
 
 class SelectorError(Exception):
@@ -314,17 +315,6 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class LatencyBounds:
-    """What requests may meet at most, in seconds, as far as a goal says it."""
-
-    ttft_s: float = math.inf
-    tpot_s: float = math.inf
-
-
-NO_BOUNDS = LatencyBounds()
-
-
-@dataclass(frozen=True, slots=True)
 class ReplicaShare:
     """One replica of a set: what it is, what it gets, and what it is predicted to do with that."""
 
@@ -337,8 +327,12 @@ class ReplicaShare:
     shares: Mapping[str, float]
     """Class of requests (tenant, length of the prompt), in words, to the share of it that is planned to go here."""
     prediction: Prediction
+    speed: ReplicaSpeed
+    """As the router takes it to be until it has measured it."""
     not_for: tuple[str, ...] = ()
     """Tenants whom it may not serve."""
+    only_for: tuple[str, ...] = ()
+    """Where it may not serve everyone else: those whom it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +369,7 @@ class SearchInput:
     """The weight format that the deployment names for the model; None: the first full one."""
     running: Batching | None = None
     """How what runs fills its steps; None: as far as it may."""
-    bounds: LatencyBounds = NO_BOUNDS
+    bounds: Bounds = UNBOUND
     """What the router of a set keeps requests within."""
     for_tenants: tuple[PrecisionRule | Placement, ...] = ()
     """What was said for one tenant: replicas that break it do not serve that tenant."""

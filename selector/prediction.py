@@ -11,7 +11,7 @@ from runtime.footprint import blocks
 from runtime.models import Cluster, ModelSpec, Stage, Topology
 from selector.models import Candidate, Frontier, Prediction, Profile, ProfileError, ReplicaShare, SearchInput, Source
 from selector.objectives import barred_tenants, named_tenants
-from selector.performance.joint import SetFigures, judged_set
+from selector.performance.joint import SetFigures, judged_set, speed_of
 from selector.performance.judge import LoadFigures, judged, sustained_rps
 from selector.performance.load import IDLE_RPS, SERVING_SHARE
 from selector.performance.perf import ServerModel, stage_costs
@@ -103,13 +103,25 @@ def _joint(
 def _candidate_of_set(
     topology: Topology, problem: SearchInput, profiles: Mapping[str, Profile], steps: Batching, found: SetFigures
 ) -> Candidate:
+    servers = _servers(topology, problem, profiles, steps)
     replicas = []
     for place, replica in enumerate(topology.replicas):
         share = found.given[place]
         part = replace(problem, workload=replace(problem.workload, rate_rps=problem.workload.rate_rps * share))
         prediction = _prediction(replica, part, profiles, found.each[place])
-        not_for = tuple(sorted(name or OTHERS for name in barred_tenants(replica, problem)))
-        replicas.append(ReplicaShare(replica, steps.of(place), share, found.planned[place], prediction, not_for))
+        barred = barred_tenants(replica, problem)
+        replicas.append(
+            ReplicaShare(
+                replica,
+                steps.of(place),
+                share,
+                found.planned[place],
+                prediction,
+                speed_of(servers[place], problem.workload),
+                not_for=tuple(sorted(name or OTHERS for name in barred)),
+                only_for=tuple(sorted({*named_tenants(problem)} - barred)) if "" in barred else (),
+            )
+        )
     together = replace(
         _prediction(topology, problem, profiles, found.together),
         quality_loss=math.fsum(each.share * each.prediction.quality_loss for each in replicas),

@@ -9,13 +9,13 @@ from typing import TypeGuard
 from intent.models import Goal, Objective, Placement, PrecisionRule, ReconfigRule, Relative, TenantException
 from runtime.capabilities import Batching
 from runtime.models import Cluster, Topology
+from runtime.replicas.choice import Bounds
 from runtime.replicas.steps import changes
 from selector import explain
 from selector.finder import Finder
 from selector.models import (
     Candidate,
     Infeasible,
-    LatencyBounds,
     LeftOut,
     Plan,
     PlanRef,
@@ -169,9 +169,7 @@ def _for_sets(goals: Sequence[Goal], demands: Demands, problem: SearchInput, fin
         metric: min((goal.value or math.inf for goal in demands.bounds if _bounds(goal, metric)), default=math.inf)
         for metric in ("ttft", "tpot")
     }
-    here = replace(
-        finder.problem, cluster=cluster, bounds=LatencyBounds(limits["ttft"], limits["tpot"]), for_tenants=narrow
-    )
+    here = replace(finder.problem, cluster=cluster, bounds=Bounds(limits["ttft"], limits["tpot"]), for_tenants=narrow)
     wide = tuple(name for name in available if name in {*formats, *opened})
     return replace(finder, problem=here, precisions=wide if narrow else finder.precisions)
 

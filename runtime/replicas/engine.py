@@ -274,7 +274,7 @@ class ReplicaSet:
 
     def _open(self, tenant: str, tried: Sequence[Replica]) -> list[Replica]:
         """Replicas that may take a request of a tenant: those that serve, or all where none does."""
-        left = [each for each in self.replicas if each not in tried and tenant not in each.share.barred]
+        left = [each for each in self.replicas if each not in tried and each.share.may_serve(tenant)]
         return [each for each in left if each.serves] or left
 
     def _chosen(self, request: GenerationRequest, tried: Sequence[Replica]) -> InFlight:

@@ -46,8 +46,14 @@ class Share:
     """Of the requests, by all shares together."""
     barred: frozenset[str] = frozenset()
     """Tenants that it may not serve."""
+    only: frozenset[str] | None = None
+    """Those that it may, and nobody else; None: everyone who is not barred."""
     speed: ReplicaSpeed = USUAL_SPEED
     """As it is predicted to be."""
+
+    def may_serve(self, tenant: str) -> bool:
+        """Whether a tenant's requests may go there."""
+        return tenant not in self.barred and (self.only is None or tenant in self.only)
 
 
 NO_SHARE = Share(0.0)

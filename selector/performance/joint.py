@@ -1,12 +1,13 @@
 """What replicas behind a router make of a load, all together and each. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from selector.models import NO_BOUNDS, LatencyBounds, Workload
+from runtime.replicas.choice import PROMPT, UNBOUND, Bounds, ReplicaSpeed
+from selector.models import Workload
 from selector.performance.judge import (
     MOST_REQUESTS,
     MOST_STEPS,
@@ -28,8 +29,6 @@ from selector.performance.simulator import Arrivals, Served, Values, Whole
 
 CALM = 0.75
 """Mean time between tokens by the bound on it, as far as a replica is planned to be filled: some wait longer."""
-PROMPT = 0.5
-"""Predicted time to the first token by the bound on it, as far as a replica is a candidate: prompts that come later delay it."""
 _TENANT_SEED = 1
 _MOST_OF_ALL = 4 * MOST_REQUESTS
 
@@ -51,7 +50,7 @@ def judged_set(
     workload: Workload,
     most_tokens: int,
     barred: tuple[frozenset[str], ...],
-    bounds: LatencyBounds = NO_BOUNDS,
+    bounds: Bounds = UNBOUND,
     tenants: tuple[str, ...] = ("",),
 ) -> SetFigures | None:
     """Of replicas, of which each may not serve some tenants; None where somebody is served nowhere.
@@ -70,7 +69,7 @@ def _judged_set(
     workload: Workload,
     most_tokens: int,
     barred: tuple[frozenset[str], ...],
-    bounds: LatencyBounds,
+    bounds: Bounds,
     tenants: tuple[str, ...],
 ) -> SetFigures | None:
     sustained = [sustained_rps(server, workload, most_tokens) for server in servers]
@@ -131,11 +130,10 @@ def routing_of(
     sustained: Sequence[float],
     classes: Classes,
     may_serve: Values,
-    bounds: LatencyBounds = NO_BOUNDS,
+    bounds: Bounds = UNBOUND,
 ) -> Routing:
     """What the router knows of servers, and the planned shares; ``may_serve`` is by tenant and server."""
-    known = {server: pace_of(server, workload) for server in servers}
-    paces = np.array([known[server] for server in servers]).T
+    paces = np.array([astuple(speed_of(server, workload)) for server in servers]).T
     outputs = max(1, workload.output_tokens)
     step_s, sequence_s, token_s, slots = paces
     calm = np.clip((CALM * bounds.tpot_s - step_s) / sequence_s, 1.0, slots)
@@ -149,8 +147,9 @@ def routing_of(
     return Routing(paces, shares, float(outputs), PROMPT * bounds.ttft_s, bounds.tpot_s)
 
 
-def pace_of(server: ServerModel, workload: Workload) -> tuple[float, float, float, float]:
-    """Seconds of an empty step, of a sequence with its part of prompts, of a prompt's token; sequences."""
+@lru_cache(maxsize=1024)
+def speed_of(server: ServerModel, workload: Workload) -> ReplicaSpeed:
+    """How fast a replica is under a load: a sequence adds its part of prompts to a step, too."""
     slots = max(1, batch_of(server, workload))
     outputs = max(1, workload.output_tokens)
     context = round(workload.input_tokens + outputs / 2)
@@ -165,7 +164,8 @@ def pace_of(server: ServerModel, workload: Workload) -> tuple[float, float, floa
     least_s = period_s(server, 1, decode)
     most_s = period_s(server, slots, Step.of(-(-slots // groups), 1, context))
     decode_s = (most_s - least_s) / max(1, slots - 1)
-    return max(1e-9, least_s - decode_s), decode_s + token_s * computed / outputs, token_s, float(slots)
+    sequence_s = decode_s + token_s * computed / outputs
+    return ReplicaSpeed(max(1e-9, least_s - decode_s), sequence_s, token_s, slots)
 
 
 def _requests_of_all(servers: Sequence[ServerModel], workload: Workload, sustained: Sequence[float]) -> int:

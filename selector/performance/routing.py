@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from runtime.replicas.choice import BAND
 from selector.performance.perf import ServerModel
 from selector.performance.simulator import NOBODY, Arrivals, Served, Values, Whole, serve_set
-
-BAND = 0.01
-"""Forecasts this near to the best count as alike: among them the planned shares decide."""
 
 
 @dataclass(frozen=True, slots=True)

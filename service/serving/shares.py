@@ -11,7 +11,15 @@ from selector.models import Plan
 def shares_of(plan: Plan | None) -> dict[str, Share]:
     """Of each replica of a plan's target, by its text."""
     parts = plan.replicas if plan else ()
-    return {str(part.topology): Share(part.share, frozenset(part.not_for)) for part in parts}
+    return {
+        str(part.topology): Share(
+            part.share,
+            frozenset(part.not_for),
+            frozenset(part.only_for) if part.only_for else None,
+            part.speed,
+        )
+        for part in parts
+    }
 
 
 def policy_of(plan: Plan | None, goals: Iterable[Goal]) -> Policy:
