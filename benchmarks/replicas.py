@@ -179,10 +179,7 @@ def of_routers(plan: Plan, problem: SearchInput) -> Document:
         ),
     }
     most_rps = sum(sustained)
-    rates = {
-        name: most(partial(_holds, rule, servers, drawn, classes), most_rps)
-        for name, rule in rules.items()
-    }
+    rates = {name: most(partial(_holds, rule, servers, drawn, classes), most_rps) for name, rule in rules.items()}
     batch = arrivals(problem.workload, BATCH, problem.model.max_position_embeddings)
     batch = replace(batch, at_s=np.zeros(BATCH))
     rule = routing_of(

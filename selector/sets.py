@@ -207,7 +207,8 @@ class SetSearch:
             tried_rps = self._rate(topology, steps, max(rate_rps, least_rps))
             if tried_rps <= rate_rps * _BETTER:
                 break
-            batching, rate_rps = steps, tried_rps
+            batching = steps
+            rate_rps = tried_rps
         return batching, rate_rps
 
     def _rate(self, topology: Topology, batching: Batching, least_rps: float) -> float:

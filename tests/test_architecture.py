@@ -36,7 +36,8 @@ MAY_IMPORT = {
         "intent: models document messages readback windows", "runtime: models capabilities footprint errors"
     ),
     "selector": modules(
-        "intent: models tables", "runtime: models capabilities footprint forms sync.stream errors replicas.steps"
+        "intent: models tables",
+        "runtime: models capabilities footprint forms sync.stream errors replicas.choice replicas.steps",
     ),
     "runtime": (),
     "service": ("prompts", "intent", "validator", "selector", "runtime"),

@@ -20,18 +20,18 @@ from tests.test_architecture import PACKAGES, ROOT, Function, Source, circles, m
 
 MAX_STATEMENTS = {
     "prompts": 7,
-    "intent": 8_000,
-    "validator": 862,
-    "selector": 4_150,
-    "runtime": 12_060,
-    "service": 10_550,
-    "intentctl": 4_600,
+    "intent": 8_033,
+    "validator": 873,
+    "selector": 4_390,
+    "runtime": 12_135,
+    "service": 10_510,
+    "intentctl": 4_500,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
 MAX_CLASSES = 925
-MAX_FILES = 395
+MAX_FILES = 401
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
 MAX_ROOMS = 20
@@ -39,7 +39,7 @@ MAX_ROOMS_OF = {"intentctl": 36, "intent.rules": 31, "runtime": 25}
 """Files and folders in a folder, where there are more than usual."""
 MAX_ARROWS_UP = {"runtime.torch_engine": 2, "runtime.vllm_engine": 2}
 """Imports between rooms of a folder that reach each other in a circle; elsewhere there are none."""
-MAX_RUN = {"parse": (91, 970), "plan": (122, 1_620)}
+MAX_RUN = {"parse": (92, 985), "plan": (122, 1_620)}
 """Command to the most files and functions of the packages that it runs; what runs at import does not count."""
 
 TRACE = """
