@@ -133,6 +133,7 @@ class Recovery:
     def _goes_on(self, stream: Stream) -> None:
         """It speaks again, or is over."""
         stream.lost_at_s = None
+        stream.num_refused = 0
         self._to_resume.pop(stream.request_id, None)
         self._resumed.discard(stream.request_id)
         self._has_room.set()
@@ -157,11 +158,12 @@ class Recovery:
     async def _submit_again(self) -> None:
         """Submit what was lost with its output so far.
 
-        Suspects first, then the oldest, some beside each other.
+        Suspects first, then the oldest, some beside each other. Whoever finds no engine lets those go before it that may find one.
         """
         while self._to_resume:
             waiting = sorted(
-                self._to_resume.values(), key=lambda stream: (-max(stream.strikes, STRIKES - 1), stream.arrived_s)
+                self._to_resume.values(),
+                key=lambda stream: (-max(stream.strikes, STRIKES - 1), stream.num_refused, stream.arrived_s),
             )
             if not self._tried and not self._resumed:
                 self._try(waiting)
@@ -197,6 +199,7 @@ class Recovery:
             self._tried.clear()
             self._num_tried = 0
             if stream.lost_at_s is not None:
+                stream.num_refused += 1
                 self.resume(stream)
                 await asyncio.sleep(AGAIN_S)
         except RuntimeFault as error:

@@ -113,6 +113,8 @@ class ReplicaSet:
             chosen = self._chosen(request, tried)
             replica = chosen.replica
             assert replica is not None, "it was chosen"
+            if len(self.replicas) > 1 and not replica.serves:  # others wait behind it, who may go elsewhere
+                raise EngineLostError(f"{replica.name} is {replica.engine.state}; try again in some seconds")
             self._requests[request.request_id] = chosen
             replica.take(chosen)
             try:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -61,6 +62,19 @@ class Bench:
                 engine.turn()
         await settled(self.engines[A])
         return tasks
+
+    async def begun_of(self, tenant: str) -> list[asyncio.Task[list[Delta]]]:
+        """A stream of a tenant on the first replica, which has two tokens."""
+        first = self.engines[A]
+        for engine in self.engines.values():
+            engine.hold()
+        before = len(first.heard)
+        task = asyncio.create_task(self.generate("abc", tenant=tenant))
+        await comes(lambda: len(first.heard) > before)
+        for _ in range(3):
+            first.turn()
+        await settled(first)
+        return [task]
 
     def resume(self) -> None:
         for engine in self.engines.values():
@@ -302,3 +316,23 @@ async def test_a_set_of_one_that_is_lost_says_so(bench):
     bench.router._recovery.timeout_s = 0
     with pytest.raises(EngineLostError):
         await bench.generate("abc")
+
+
+async def test_who_waits_for_the_only_replica_it_may_use_keeps_nobody_from_the_others(bench):
+    bench.replicas.policy = Policy({str(B): Share(0.5, frozenset({"acme"}))})
+    (waits,) = await bench.begun_of("acme")
+    (goes_on,) = await bench.begun_of("")
+    lost = bench.engines[A]
+    lost.state = EngineState.RESTARTING
+    submit = lost.submit
+    lost.submit = partial(asyncio.sleep, 3600)
+    lost.fail("the driver was killed", is_lost=True)
+    bench.resume()
+    async with asyncio.timeout(5):
+        assert text_of(await goes_on) == spoken("abc")
+    assert not waits.done()
+    lost.submit = submit
+    lost.state = EngineState.SERVING
+    assert text_of(await waits) == spoken("abc")
+    assert [request.tenant for request in bench.engines[B].heard] == [""]
+    assert not any(each.requests or each.work.waiting or each.work.running for each in bench.replicas.replicas)
