@@ -120,6 +120,8 @@ class ReplicaSet:
             try:
                 await replica.engine.submit(request)
             except RuntimeFault:
+                if self._requests.get(request.request_id) is not chosen or chosen.replica is None:
+                    return  # it was given away or cancelled meanwhile: whoever was told submits it again
                 self._forget(chosen)
                 tried.append(replica)
                 if not any(each.serves for each in self._open(request.tenant, tried)):

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
-from runtime.engine import EngineState, SamplingParams
+from runtime.engine import EngineState, GenerationRequest, SamplingParams
 from runtime.errors import EngineLostError, EngineStartError, Reason, RequestError, StreamError
 from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Topology
@@ -336,3 +336,28 @@ async def test_who_waits_for_the_only_replica_it_may_use_keeps_nobody_from_the_o
     assert text_of(await waits) == spoken("abc")
     assert [request.tenant for request in bench.engines[B].heard] == [""]
     assert not any(each.requests or each.work.waiting or each.work.running for each in bench.replicas.replicas)
+
+
+async def test_a_request_given_away_while_its_replica_is_asked_is_submitted_once(bench):
+    gate = asyncio.Event()
+    submit = bench.engines[A].submit
+
+    async def late(_: GenerationRequest) -> None:
+        await gate.wait()
+        raise EngineLostError("it is closed")
+
+    bench.engines[A].submit = late
+    bench.replicas.policy = Policy({str(B): Share(0.0, speed=ReplicaSpeed(step_s=1.0))})
+    task = asyncio.create_task(bench.generate("abc"))
+    await comes(lambda: bool(bench.replicas.replicas[0].requests))
+    bench.engines[B].hold()
+    bench.replicas.patience_s = 0
+    switch = asyncio.create_task(bench.switch(B))
+    await switch
+    gate.set()
+    await settled(bench.engines[B])
+    bench.engines[B].resume()
+    assert text_of(await task) == spoken("abc")
+    assert len(bench.engines[B].heard) == 1
+    (left,) = bench.replicas.replicas
+    assert (left.work.running, left.work.waiting) == (0, 0)
