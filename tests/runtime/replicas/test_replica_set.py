@@ -361,3 +361,21 @@ async def test_a_request_given_away_while_its_replica_is_asked_is_submitted_once
     assert len(bench.engines[B].heard) == 1
     (left,) = bench.replicas.replicas
     assert (left.work.running, left.work.waiting) == (0, 0)
+
+
+async def test_a_replica_lost_in_the_cut_of_another_costs_no_stream(bench):
+    tasks = await bench.begun("abc", "abd")
+    bench.engines[A].script = Script(silent_while=Phase.CUTTING)
+    switch = asyncio.create_task(bench.switch(replica((0, 1)), B))
+    await bench.engines[A].until(lambda: "cut" in bench.engines[A].calls)
+    lost = bench.engines[B]
+    lost.state = EngineState.RESTARTING
+    lost.is_away = True
+    lost.fail("the driver was killed", is_lost=True)
+    await bench.engines[A].until(lambda: len(bench.engines[A].heard) == 2)
+    bench.engines[A].answer()
+    assert (await switch).phase is Phase.DONE
+    bench.resume()
+    async with asyncio.timeout(5):
+        assert [text_of(await task) for task in tasks] == [spoken("abc"), spoken("abd")]
+    assert text_of(await bench.generate("xyz")) == spoken("xyz")
