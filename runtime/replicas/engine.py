@@ -225,7 +225,13 @@ class ReplicaSet:
             replica.heed(self._policy.shares.get(str(replica.engine.topology), NO_SHARE))
 
     def retire(self, replica: Replica) -> tuple[str, ...]:
-        """It takes no more requests; those that it has go on there."""
+        """It takes no more requests; those that it has go on there.
+
+        Raises:
+            SwitchError: it is the last one that serves.
+        """
+        if replica.serves and not any(each.serves for each in self.replicas if each is not replica):
+            raise SwitchError(Reason.ENGINE_LOST, f"the other replicas do not serve; {replica.name} goes on")
         self.replicas.remove(replica)
         return tuple(replica.requests)
 

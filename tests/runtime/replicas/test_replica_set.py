@@ -379,3 +379,12 @@ async def test_a_replica_lost_in_the_cut_of_another_costs_no_stream(bench):
     async with asyncio.timeout(5):
         assert [text_of(await task) for task in tasks] == [spoken("abc"), spoken("abd")]
     assert text_of(await bench.generate("xyz")) == spoken("xyz")
+
+
+async def test_the_last_one_that_serves_is_not_stopped(bench):
+    bench.engines[B].state = EngineState.RESTARTING
+    bench.engines[B].is_away = True
+    report = await bench.switch(B)
+    assert (report.phase, report.reason) == (Phase.ABORTED, Reason.ENGINE_LOST)
+    assert text_of(await bench.generate("abc")) == spoken("abc")
+    assert bench.heard() == [1, 0]
