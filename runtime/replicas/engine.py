@@ -283,9 +283,10 @@ class ReplicaSet:
             raise
 
     def _open(self, tenant: str, tried: Sequence[Replica]) -> list[Replica]:
-        """Replicas that may take a request of a tenant: those that serve, or all where none does."""
+        """Replicas that may take a request of a tenant: those that serve, else those that stall, or all where none does."""
         left = [each for each in self.replicas if each not in tried and each.share.may_serve(tenant)]
-        return [each for each in left if each.serves] or left
+        serving = [each for each in left if each.engine.state is EngineState.SERVING]
+        return serving or [each for each in left if each.serves] or left
 
     def _chosen(self, request: GenerationRequest, tried: Sequence[Replica]) -> InFlight:
         """The request as the replica has it that takes it.

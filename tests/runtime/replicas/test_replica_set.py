@@ -388,3 +388,10 @@ async def test_the_last_one_that_serves_is_not_stopped(bench):
     assert (report.phase, report.reason) == (Phase.ABORTED, Reason.ENGINE_LOST)
     assert text_of(await bench.generate("abc")) == spoken("abc")
     assert bench.heard() == [1, 0]
+
+
+async def test_a_replica_that_stalls_is_the_last_choice_however_slow_the_others_are(bench):
+    bench.replicas.policy = Policy({str(A): Share(0.0, speed=ReplicaSpeed(step_s=100.0))})
+    bench.engines[B].state = EngineState.STALLED
+    await bench.generate("abc", 2)
+    assert bench.heard() == [1, 0]
