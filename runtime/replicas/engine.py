@@ -215,12 +215,13 @@ class ReplicaSet:
         replica = Replica(engine)
         engine.comeback = self._comeback
         self._pumps[replica] = asyncio.create_task(supervised("replica", lambda: self._pump(replica)))
-        self.replicas = sorted([*self.replicas, replica], key=lambda each: min(each.engine.topology.devices))
+        self.replicas.append(replica)
         self.heed()
         return replica
 
     def heed(self) -> None:
-        """Take each replica for what the policy says of its topology."""
+        """Take each replica for what the policy says of its topology, in the order of that."""
+        self.replicas = sorted(self.replicas, key=lambda each: min(each.engine.topology.devices))
         for replica in self.replicas:
             replica.heed(self._policy.shares.get(str(replica.engine.topology), NO_SHARE))
 

@@ -395,3 +395,11 @@ async def test_a_replica_that_stalls_is_the_last_choice_however_slow_the_others_
     bench.engines[B].state = EngineState.STALLED
     await bench.generate("abc", 2)
     assert bench.heard() == [1, 0]
+
+
+async def test_replicas_stand_in_the_order_of_the_topology_after_a_switch(bench):
+    few = Batching(8, 64)
+    await bench.switch(A, B, batching=Batching.of_replicas([few, bench.engines[B].capabilities.batching]))
+    await bench.switch(C, B)
+    assert [each.engine.topology for each in bench.replicas.replicas] == [B, C]
+    assert bench.replicas.topology.replicas == (B, C)
