@@ -153,8 +153,9 @@ class ReplicaSet:
         return await self._prepare(target, batching, ends_first=True)
 
     async def stats(self) -> EngineStats:
-        """Of all replicas that answer, together; see the protocol."""
-        answers = await asyncio.gather(*(each.engine.stats() for each in self.replicas), return_exceptions=True)
+        """Of all replicas that serve, together; see the protocol."""
+        able = [each for each in self.replicas if each.engine.state is EngineState.SERVING] or self.replicas
+        answers = await asyncio.gather(*(each.engine.stats() for each in able), return_exceptions=True)
         known = [answer for answer in answers if isinstance(answer, EngineStats)]
         if not known:
             raise next(answer for answer in answers if isinstance(answer, BaseException))

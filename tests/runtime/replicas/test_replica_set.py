@@ -9,7 +9,7 @@ import pytest
 
 from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
-from runtime.engine import EngineState, GenerationRequest, SamplingParams
+from runtime.engine import EngineState, EngineStats, GenerationRequest, SamplingParams
 from runtime.errors import EngineLostError, EngineStartError, Reason, RequestError, StreamError
 from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Topology
@@ -403,3 +403,17 @@ async def test_replicas_stand_in_the_order_of_the_topology_after_a_switch(bench)
     await bench.switch(C, B)
     assert [each.engine.topology for each in bench.replicas.replicas] == [B, C]
     assert bench.replicas.topology.replicas == (B, C)
+
+
+async def test_stats_wait_for_no_replica_that_is_away(bench):
+    asked = asyncio.Event()
+
+    async def never() -> EngineStats:
+        asked.set()
+        await asyncio.Event().wait()
+
+    bench.engines[A].state = EngineState.RESTARTING
+    bench.engines[A].stats = never
+    async with asyncio.timeout(1):
+        assert (await bench.replicas.stats()).total_blocks == 64
+    assert not asked.is_set()
