@@ -240,6 +240,7 @@ class ReplicaSet:
     async def end(self, replica: Replica) -> None:
         """End its engine. Idempotent."""
         await replica.engine.close()
+        self._prefixes.forget(replica)
         if pump := self._pumps.pop(replica, None):
             await cancel([pump])
 

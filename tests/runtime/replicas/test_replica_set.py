@@ -417,3 +417,12 @@ async def test_stats_wait_for_no_replica_that_is_away(bench):
     async with asyncio.timeout(1):
         assert (await bench.replicas.stats()).total_blocks == 64
     assert not asked.is_set()
+
+
+async def test_an_ended_replica_is_remembered_by_no_prefix(bench):
+    await bench.generate("abc" * 64, 2)
+    assert any(bench.replicas._prefixes._blocks.values())
+    await bench.switch(B)
+    await bench.switch(C, B)
+    gone = {each for owners in bench.replicas._prefixes._blocks.values() for each in owners}
+    assert gone <= {*bench.replicas.replicas}
