@@ -7,6 +7,7 @@ whoever submits it again gets another replica.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -200,8 +201,9 @@ class ReplicaSet:
         """Those that were retired and have not ended."""
         return tuple(replica for replica in self._pumps if replica not in self.replicas)
 
-    def hurry(self) -> None:
-        """Have requests of replicas that stop go on in others now."""
+    def be_patient(self, seconds: float) -> None:
+        """Let requests of replicas that stop go on there for so long, until others take them; also where they stop already."""
+        self.patience_s = seconds
         self._hurry.set()
 
     def changes(self, target: Topology, batching: Batching | None = None) -> tuple[Change, ...]:
@@ -249,13 +251,15 @@ class ReplicaSet:
 
         They ended, or time is up and they go on in others.
         """
-        self._hurry.clear()
-        waiting = [asyncio.create_task(event.wait()) for event in (replica.is_empty, self._hurry)]
-        try:
-            await asyncio.wait(waiting, timeout=self.patience_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        began_s = time.monotonic()
+        while replica.requests and (left_s := began_s + self.patience_s - time.monotonic()) > 0:
+            self._hurry.clear()
+            waiting = [asyncio.create_task(event.wait()) for event in (replica.is_empty, self._hurry)]
+            try:
+                await asyncio.wait(waiting, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
         self._give_away(replica)
 
     def fence(self, epoch: int, moved: Sequence[str] = ()) -> None:

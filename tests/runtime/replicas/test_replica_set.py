@@ -238,7 +238,7 @@ async def test_when_time_is_up_the_others_go_on_with_it(bench):
     switch = asyncio.create_task(bench.switch(B))
     await comes(lambda: bench.replicas.topology == B)
     await settled(bench.engines[A])
-    bench.replicas.hurry()
+    bench.replicas.be_patient(0)
     bench.engines[B].resume()
     assert [text_of(await task) for task in tasks] == [spoken("abc"), spoken("abd")]
     assert (await switch).phase is Phase.DONE
@@ -426,3 +426,18 @@ async def test_an_ended_replica_is_remembered_by_no_prefix(bench):
     await bench.switch(C, B)
     gone = {each for owners in bench.replicas._prefixes._blocks.values() for each in owners}
     assert gone <= {*bench.replicas.replicas}
+
+
+async def test_time_that_is_set_while_a_replica_is_emptied_counts(bench):
+    tasks = await bench.begun("abc", "abd")
+    bench.replicas.patience_s = 3600
+    switch = asyncio.create_task(bench.switch(B))
+    await comes(lambda: bench.replicas.topology == B)
+    await settled(bench.engines[A])
+    bench.replicas.be_patient(1800)
+    await settled(bench.engines[A])
+    assert len(bench.replicas.leaving[0].requests) == 1
+    bench.replicas.be_patient(0)
+    bench.engines[B].resume()
+    assert [text_of(await task) for task in tasks] == [spoken("abc"), spoken("abd")]
+    assert (await switch).phase is Phase.DONE
