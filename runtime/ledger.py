@@ -106,7 +106,9 @@ class Ledger:
         return self.epoch
 
     def move(self, moved: Moved) -> list[str]:
-        """Set the epoch of the requests a cut moved, and raise that of new ones; an unannounced one means nothing.
+        """Set the epoch of the requests a cut moved, and raise that of new ones.
+
+        An unannounced one means nothing.
 
         A request may have a later one, if a replica was lost since the cut was announced: the one that cut has it, and speaks.
         Returns the requests that are open and had another epoch.

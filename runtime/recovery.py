@@ -158,7 +158,7 @@ class Recovery:
     async def _submit_again(self) -> None:
         """Submit what was lost with its output so far.
 
-        Suspects first, then the oldest, some beside each other. Whoever finds no engine lets those go before it that may find one.
+        Suspects first, then the oldest, some beside each other. Whoever finds no engine lets others go before it.
         """
         while self._to_resume:
             waiting = sorted(

@@ -202,7 +202,10 @@ class ReplicaSet:
         return tuple(replica for replica in self._pumps if replica not in self.replicas)
 
     def be_patient(self, seconds: float) -> None:
-        """Let requests of replicas that stop go on there for so long, until others take them; also where they stop already."""
+        """Let requests of replicas that stop go on there for so long.
+
+        Also of those that stop already. Others take them then.
+        """
         self.patience_s = seconds
         self._hurry.set()
 
@@ -290,7 +293,10 @@ class ReplicaSet:
             raise
 
     def _open(self, tenant: str, tried: Sequence[Replica]) -> list[Replica]:
-        """Replicas that may take a request of a tenant: those that serve, else those that stall, or all where none does."""
+        """Replicas that may take a request of a tenant.
+
+        Those that serve, else those that stall, or all where none does.
+        """
         left = [each for each in self.replicas if each not in tried and each.share.may_serve(tenant)]
         serving = [each for each in left if each.engine.state is EngineState.SERVING]
         return serving or [each for each in left if each.serves] or left

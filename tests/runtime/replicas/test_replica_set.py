@@ -340,7 +340,6 @@ async def test_who_waits_for_the_only_replica_it_may_use_keeps_nobody_from_the_o
 
 async def test_a_request_given_away_while_its_replica_is_asked_is_submitted_once(bench):
     gate = asyncio.Event()
-    submit = bench.engines[A].submit
 
     async def late(_: GenerationRequest) -> None:
         await gate.wait()
