@@ -150,7 +150,8 @@ class Recovery:
         """No engine came back for a stream in time."""
         if stream.lost_at_s == lost_at_s:
             why = (
-                f"its engine was lost and did not go on with it in {self.timeout_s:g} s (clients.recovery_timeout_s); "
+                f"its engine was lost and did not go on with it in {self.timeout_s or RECOVERY_TIMEOUT_S:g} s "
+                "(clients.recovery_timeout_s); "
                 "send the request again"
             )
             self._fail(stream, StreamError(why))

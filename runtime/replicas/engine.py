@@ -199,7 +199,7 @@ class ReplicaSet:
     @property
     def leaving(self) -> tuple[Replica, ...]:
         """Those that were retired and have not ended."""
-        return tuple(replica for replica in self._pumps if replica not in self.replicas)
+        return tuple(replica for replica in [*self._pumps] if replica not in self.replicas)  # other threads ask, too
 
     def be_patient(self, seconds: float) -> None:
         """Let requests of replicas that stop go on there for so long.

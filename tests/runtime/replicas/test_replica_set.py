@@ -440,3 +440,17 @@ async def test_time_that_is_set_while_a_replica_is_emptied_counts(bench):
     bench.engines[B].resume()
     assert [text_of(await task) for task in tasks] == [spoken("abc"), spoken("abd")]
     assert (await switch).phase is Phase.DONE
+
+
+async def test_who_was_handed_on_and_finds_nobody_is_told_how_long_it_waited(bench, monkeypatch):
+    monkeypatch.setattr("runtime.recovery.RECOVERY_TIMEOUT_S", 0.01)
+    bench.router._recovery.timeout_s = 0
+    (task, _) = await bench.begun("abc", "abd")
+    switch = asyncio.create_task(bench.switch(B))
+    await comes(lambda: bench.replicas.topology == B)
+    bench.engines[B].is_away = True
+    bench.replicas.be_patient(0)
+    with pytest.raises(StreamError, match=r"in 0.01 s"):
+        await task
+    bench.resume()
+    await switch
