@@ -195,8 +195,7 @@ class Relocation:
         plan = self._plan if self._plan is not None and self._plan.target == runs else None
         self._serving.heed()
         lost = Topology.of_replicas([lost, *(each.engine.topology for each in self._others(runs))])
-        followed = self._followed(lost, self._serving.engine.topology, plan, why)
-        begin("report of a recovery", followed, self._reports)
+        begin("report of a recovery", self._followed(lost, self._serving.engine.topology, plan, why), self._reports)
 
     async def close(self) -> None:
         """Report nothing more."""

@@ -43,9 +43,8 @@ def policy_of(plans: Iterable[Plan | None], goals: Iterable[Goal], barred: Mappi
     Of the plans the last one that has a replica counts.
     """
     shares = {text: share for plan in plans for text, share in shares_of(plan).items()}
-    for text in (text for text, names in barred.items() if names):
-        known = shares.get(text, NO_SHARE)
-        shares[text] = replace(known, barred=known.barred | barred[text])
+    known = [(text, names, shares.get(text, NO_SHARE)) for text, names in barred.items() if names]
+    shares |= {text: replace(share, barred=share.barred | names) for text, names, share in known}
     bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.op == "<=" and goal.unit == "s"]
     tenants = {goal.tenant for goal in bounds if goal.tenant}
     of_all = [goal for goal in bounds if not goal.tenant]
