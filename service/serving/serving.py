@@ -232,7 +232,7 @@ class Serving:
             yield docs.ReplicaDocument(
                 topology=each.engine.topology,
                 state=each.engine.state,
-                share=share.share if share else None,
+                share=share.share or None if share else None,
                 taken=each.num_taken / taken,
                 running=each.work.running,
                 waiting=each.work.waiting,

@@ -42,7 +42,10 @@ def policy_of(plans: Iterable[Plan | None], goals: Iterable[Goal], barred: Mappi
 
     Of the plans the last one that has a replica counts.
     """
-    shares = {text: share for plan in plans for text, share in shares_of(plan).items()}
+    shares = dict[str, Share]()
+    for plan in filter(None, plans):  # one of a single replica has no shares, and ends what was said of it
+        alone = dict.fromkeys(map(str, plan.target.replicas))
+        shares = {text: share for text, share in shares.items() if text not in alone} | shares_of(plan)
     known = [(text, names, shares.get(text, NO_SHARE)) for text, names in barred.items() if names]
     shares |= {text: replace(share, barred=share.barred | names) for text, names, share in known}
     bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.op == "<=" and goal.unit == "s"]

@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import httpx
@@ -295,6 +296,10 @@ def test_a_tenant_is_kept_from_a_replica_by_what_is_promised_whatever_plan_is_un
         service.do(other.answer)
         service.settle()
         assert (able("gold"), able("free")) == ([(0, 1)], [(0, 1), (2,)])
+        plan = service.serving._plans[-1]
+        barred = [replace(part, not_for=("gold",) if 2 in part.topology.devices else ()) for part in plan.replicas]
+        service.serving._plans = (replace(plan, replicas=tuple(barred)),)
+        service.do(service.serving.heed)
         drained(http, "a")
         service.settle()
         assert (able("gold"), able("free")) == ([(2,)], [(2,)]), "nobody else is there: the promise is missed, and told"
