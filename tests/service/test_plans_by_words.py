@@ -123,7 +123,7 @@ def test_what_is_forbidden_for_one_tenant_is_served_to_nobody(deployment: Deploy
     plan = planned(deployment, text)
     formats = {stage.precision_of(layer).weights for stage in plan.target.stages for layer in stage.layers}
     assert formats == {"bf16"}
-    alone = [one.reason for one in plan.left_out if "one pipeline serves every tenant" in one.reason]
+    alone = [one.reason for one in plan.left_out if "for whom no replica of its own is worth it" in one.reason]
     assert len(alone) == left_out
     assert any("said for enterprise" in rule for rule in plan.rules) is ("enterprise" in text)
 

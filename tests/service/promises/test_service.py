@@ -280,7 +280,8 @@ def test_the_controller_acts_within_policy_and_leaves_an_override_alone(tmp_path
         (override,) = service.ticked(lambda: http.get("/v1/controller").json()["overrides"], "the override")
         assert (override["by"], override["until"]) == ("anybody", None)
         words = f'anybody: "run it as {plan["target"]["text"]}"'
-        assert [one["reason"] for one in outcomes(http)] == ["this window asks for it", words]
+        reasons = ["this window asks for it", words]
+        service.ticked(lambda: [one["reason"] for one in outcomes(http)] == reasons, "why each switch was made")
         assert "will not change it" in service.ticked(
             lambda: decision(http)["kind"] == "hold" and decision(http)["reason"], "why"
         )
