@@ -44,7 +44,7 @@ def policy_of(plans: Iterable[Plan | None], goals: Iterable[Goal], barred: Mappi
     """
     shares = dict[str, Share]()
     for plan in filter(None, plans):  # one of a single replica has no shares, and ends what was said of it
-        shares = shares | dict.fromkeys(map(str, plan.target.replicas), NO_SHARE) | shares_of(plan)
+        shares |= dict.fromkeys(map(str, plan.target.replicas), NO_SHARE) | shares_of(plan)
     known = [(text, names, shares.get(text, NO_SHARE)) for text, names in barred.items() if names]
     shares |= {text: replace(share, barred=share.barred | names) for text, names, share in known}
     bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.op == "<=" and goal.unit == "s"]
