@@ -240,8 +240,7 @@ async def drained(subject: Subject, target: str, number: int, by_s: float) -> di
             await asyncio.sleep(0.01)
 
         def hurry() -> None:
-            replicas.patience_s = 0.0
-            replicas.hurry()
+            replicas.be_patient(0.0)
 
         began_s = time.monotonic()
         asyncio.get_running_loop().call_later(by_s - LEAD_S, hurry)

@@ -106,8 +106,11 @@ class Ledger:
         return self.epoch
 
     def move(self, moved: Moved) -> list[str]:
-        """Raise the epoch of the requests a cut moved, and of new ones; an unannounced one means nothing.
+        """Set the epoch of the requests a cut moved, and raise that of new ones.
 
+        An unannounced one means nothing.
+
+        A request may have a later one, if a replica was lost since the cut was announced: the one that cut has it, and speaks.
         Returns the requests that are open and had another epoch.
         """
         if moved.epoch >= len(self._epochs):
@@ -116,7 +119,7 @@ class Ledger:
         raised = list[str]()
         for request_id in moved.request_ids:
             stream = self._streams.get(request_id)
-            if stream is not None and stream.epoch < moved.epoch:
+            if stream is not None and stream.epoch != moved.epoch:
                 stream.epoch = moved.epoch
                 raised.append(request_id)
         return raised

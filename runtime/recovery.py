@@ -133,6 +133,7 @@ class Recovery:
     def _goes_on(self, stream: Stream) -> None:
         """It speaks again, or is over."""
         stream.lost_at_s = None
+        stream.num_refused = 0
         self._to_resume.pop(stream.request_id, None)
         self._resumed.discard(stream.request_id)
         self._has_room.set()
@@ -149,7 +150,8 @@ class Recovery:
         """No engine came back for a stream in time."""
         if stream.lost_at_s == lost_at_s:
             why = (
-                f"its engine was lost and did not go on with it in {self.timeout_s:g} s (clients.recovery_timeout_s); "
+                f"its engine was lost and did not go on with it in {self.timeout_s or RECOVERY_TIMEOUT_S:g} s "
+                "(clients.recovery_timeout_s); "
                 "send the request again"
             )
             self._fail(stream, StreamError(why))
@@ -157,11 +159,12 @@ class Recovery:
     async def _submit_again(self) -> None:
         """Submit what was lost with its output so far.
 
-        Suspects first, then the oldest, some beside each other.
+        Suspects first, then the oldest, some beside each other. Whoever finds no engine lets others go before it.
         """
         while self._to_resume:
             waiting = sorted(
-                self._to_resume.values(), key=lambda stream: (-max(stream.strikes, STRIKES - 1), stream.arrived_s)
+                self._to_resume.values(),
+                key=lambda stream: (-max(stream.strikes, STRIKES - 1), stream.num_refused, stream.arrived_s),
             )
             if not self._tried and not self._resumed:
                 self._try(waiting)
@@ -197,6 +200,7 @@ class Recovery:
             self._tried.clear()
             self._num_tried = 0
             if stream.lost_at_s is not None:
+                stream.num_refused += 1
                 self.resume(stream)
                 await asyncio.sleep(AGAIN_S)
         except RuntimeFault as error:

@@ -148,6 +148,8 @@ class Stream:
     """Tokens that it had then."""
     strikes: int = 0
     """How often it was submitted shortly before a loss."""
+    num_refused: int = 0
+    """How often no engine took it since it was lost."""
     ttft_s: float = 0.0
     e2e_s: float = 0.0
     """From arrival to the last token so far."""

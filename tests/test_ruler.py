@@ -23,8 +23,8 @@ MAX_STATEMENTS = {
     "intent": 8_033,
     "validator": 873,
     "selector": 4_390,
-    "runtime": 12_135,
-    "service": 10_510,
+    "runtime": 12_150,
+    "service": 10_528,
     "intentctl": 4_500,
 }
 MAX_STATEMENTS_OF_A_FILE = 380

@@ -7,6 +7,7 @@ whoever submits it again gets another replica.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -113,11 +114,15 @@ class ReplicaSet:
             chosen = self._chosen(request, tried)
             replica = chosen.replica
             assert replica is not None, "it was chosen"
+            if len(self.replicas) > 1 and not replica.serves:  # others wait behind it, who may go elsewhere
+                raise EngineLostError(f"{replica.name} is {replica.engine.state}; try again in some seconds")
             self._requests[request.request_id] = chosen
             replica.take(chosen)
             try:
                 await replica.engine.submit(request)
             except RuntimeFault:
+                if self._requests.get(request.request_id) is not chosen or chosen.replica is None:
+                    return  # it was given away or cancelled meanwhile: whoever was told submits it again
                 self._forget(chosen)
                 tried.append(replica)
                 if not any(each.serves for each in self._open(request.tenant, tried)):
@@ -149,8 +154,9 @@ class ReplicaSet:
         return await self._prepare(target, batching, ends_first=True)
 
     async def stats(self) -> EngineStats:
-        """Of all replicas that answer, together; see the protocol."""
-        answers = await asyncio.gather(*(each.engine.stats() for each in self.replicas), return_exceptions=True)
+        """Of all replicas that serve, together; see the protocol."""
+        able = [each for each in self.replicas if each.engine.state is EngineState.SERVING] or self.replicas
+        answers = await asyncio.gather(*(each.engine.stats() for each in able), return_exceptions=True)
         known = [answer for answer in answers if isinstance(answer, EngineStats)]
         if not known:
             raise next(answer for answer in answers if isinstance(answer, BaseException))
@@ -193,10 +199,14 @@ class ReplicaSet:
     @property
     def leaving(self) -> tuple[Replica, ...]:
         """Those that were retired and have not ended."""
-        return tuple(replica for replica in self._pumps if replica not in self.replicas)
+        return tuple(replica for replica in [*self._pumps] if replica not in self.replicas)  # other threads ask, too
 
-    def hurry(self) -> None:
-        """Have requests of replicas that stop go on in others now."""
+    def be_patient(self, seconds: float) -> None:
+        """Let requests of replicas that stop go on there for so long.
+
+        Also of those that stop already. Others take them then.
+        """
+        self.patience_s = seconds
         self._hurry.set()
 
     def changes(self, target: Topology, batching: Batching | None = None) -> tuple[Change, ...]:
@@ -211,23 +221,31 @@ class ReplicaSet:
         replica = Replica(engine)
         engine.comeback = self._comeback
         self._pumps[replica] = asyncio.create_task(supervised("replica", lambda: self._pump(replica)))
-        self.replicas = sorted([*self.replicas, replica], key=lambda each: min(each.engine.topology.devices))
+        self.replicas.append(replica)
         self.heed()
         return replica
 
     def heed(self) -> None:
-        """Take each replica for what the policy says of its topology."""
+        """Take each replica for what the policy says of its topology, in the order of that."""
+        self.replicas = sorted(self.replicas, key=lambda each: min(each.engine.topology.devices))
         for replica in self.replicas:
             replica.heed(self._policy.shares.get(str(replica.engine.topology), NO_SHARE))
 
     def retire(self, replica: Replica) -> tuple[str, ...]:
-        """It takes no more requests; those that it has go on there."""
+        """It takes no more requests; those that it has go on there.
+
+        Raises:
+            SwitchError: it is the last one that serves.
+        """
+        if replica.serves and not any(each.serves for each in self.replicas if each is not replica):
+            raise SwitchError(Reason.ENGINE_LOST, f"the other replicas do not serve; {replica.name} goes on")
         self.replicas.remove(replica)
         return tuple(replica.requests)
 
     async def end(self, replica: Replica) -> None:
         """End its engine. Idempotent."""
         await replica.engine.close()
+        self._prefixes.forget(replica)
         if pump := self._pumps.pop(replica, None):
             await cancel([pump])
 
@@ -236,13 +254,15 @@ class ReplicaSet:
 
         They ended, or time is up and they go on in others.
         """
-        self._hurry.clear()
-        waiting = [asyncio.create_task(event.wait()) for event in (replica.is_empty, self._hurry)]
-        try:
-            await asyncio.wait(waiting, timeout=self.patience_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        began_s = time.monotonic()
+        while replica.requests and (left_s := began_s + self.patience_s - time.monotonic()) > 0:
+            self._hurry.clear()
+            waiting = [asyncio.create_task(event.wait()) for event in (replica.is_empty, self._hurry)]
+            try:
+                await asyncio.wait(waiting, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
         self._give_away(replica)
 
     def fence(self, epoch: int, moved: Sequence[str] = ()) -> None:
@@ -273,9 +293,13 @@ class ReplicaSet:
             raise
 
     def _open(self, tenant: str, tried: Sequence[Replica]) -> list[Replica]:
-        """Replicas that may take a request of a tenant: those that serve, or all where none does."""
+        """Replicas that may take a request of a tenant.
+
+        Those that serve, else those that stall, or all where none does.
+        """
         left = [each for each in self.replicas if each not in tried and each.share.may_serve(tenant)]
-        return [each for each in left if each.serves] or left
+        serving = [each for each in left if each.engine.state is EngineState.SERVING]
+        return serving or [each for each in left if each.serves] or left
 
     def _chosen(self, request: GenerationRequest, tried: Sequence[Replica]) -> InFlight:
         """The request as the replica has it that takes it.

@@ -19,6 +19,7 @@ class Prefixes(Generic[R]):
 
     def __init__(self) -> None:
         self._blocks = OrderedDict[int, set[R]]()
+        self._known = set[R]()
 
     def cached(self, keys: Sequence[int], replicas: Sequence[R]) -> dict[R, int]:
         """In how many blocks from the first on each replica has these; those with none are left out."""
@@ -33,6 +34,7 @@ class Prefixes(Generic[R]):
 
     def note(self, keys: Sequence[int], replica: R) -> None:
         """A replica computes these."""
+        self._known.add(replica)
         for key in keys:
             self._blocks.setdefault(key, set()).add(replica)
             self._blocks.move_to_end(key)
@@ -40,9 +42,11 @@ class Prefixes(Generic[R]):
             self._blocks.popitem(last=False)
 
     def forget(self, replica: R) -> None:
-        """It has none of them any more."""
-        for owners in self._blocks.values():
-            owners.discard(replica)
+        """It has none of them any more. Told of each request that is lost with it, and done once."""
+        if replica in self._known:
+            self._known.remove(replica)
+            for owners in self._blocks.values():
+                owners.discard(replica)
 
 
 def keys_of(tokens: tuple[int, ...]) -> list[int]:

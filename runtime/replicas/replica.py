@@ -107,11 +107,8 @@ class Replica:
         return self.engine.state in {EngineState.SERVING, EngineState.STALLED}
 
     def forecast(self, prompt_tokens: int, output_tokens: float) -> Forecast:
-        """What a request would meet here; of one that stalls nobody knows, and it is the last choice."""
-        found = forecast(self.speed, self.measured, self.work, prompt_tokens, output_tokens)
-        if self.engine.state is EngineState.STALLED:
-            return Forecast(found.ttft_s + 60.0, found.tpot_s, found.finish_s + 60.0)
-        return found
+        """What a request would meet here."""
+        return forecast(self.speed, self.measured, self.work, prompt_tokens, output_tokens)
 
     def in_flight(self, request: GenerationRequest, found: Forecast, uncomputed: int) -> InFlight:
         """A request as it is here, with so many tokens to compute before its first one."""

@@ -20,7 +20,11 @@ class Set(Protocol):
         """An engine serves beside the others."""
 
     def retire(self, replica: Replica) -> tuple[str, ...]:
-        """It takes no more requests; those that it has."""
+        """It takes no more requests; those that it has.
+
+        Raises:
+            SwitchError: no other serves.
+        """
 
     async def emptied(self, replica: Replica) -> None:
         """Return when it has none."""

@@ -129,13 +129,12 @@ class Drains:
         self.avoid(devices, is_avoided=True)
         wait_s = max(0.0, (until - datetime.now(UTC)).total_seconds() - LEAD_S) if until else PATIENCE_S
         for serving in self._under_way(drain.operations):
-            serving.engine.patience_s = wait_s
+            serving.engine.be_patient(wait_s)
         asyncio.get_running_loop().call_later(wait_s, self._hurry, drain.operations)
 
     def _hurry(self, operations: Collection[str]) -> None:
         for serving in self._under_way(operations):
-            serving.engine.patience_s = 0.0
-            serving.engine.hurry()
+            serving.engine.be_patient(0.0)
 
     def _under_way(self, operations: Collection[str]) -> list[Serving]:
         """Those that operations switch now."""

@@ -16,6 +16,7 @@ from runtime.capabilities import Batching, Capabilities
 from runtime.errors import EngineLostError
 from runtime.models import Topology
 from runtime.process.supervised import begin, cancel
+from runtime.replicas.replica import Replica
 from selector.models import Infeasible, Plan, Workload
 from service import documents as docs
 from service.access.consent import Consent
@@ -141,17 +142,22 @@ class Relocation:
         out = {*self._devices.all, *self._suspects}
         if out.isdisjoint(lost.devices):
             return lost
-        if self._others_serve(lost):
-            raise EngineLostError(f"{lost} uses a device that is out; the other replicas serve")
+        first = self._serving.engine.replicas[0]  # goes alone where all are out: each would go to the same place
+        if first in self._others(lost) or self._others_serve(lost, out):
+            raise EngineLostError(f"{lost} uses a device that is out; the other replicas serve, or start first")
         if self._plan is None or self._is_tried or not out.isdisjoint(self._plan.target.devices):
             self._plan = await self._planned(out)
         self._is_tried = True
         return self._plan.target.replicas[0]  # the controller starts the others
 
-    def _others_serve(self, lost: Topology) -> bool:
-        """Whether what is lost is less capacity, and no outage."""
+    def _others_serve(self, lost: Topology, out: Collection[int]) -> bool:
+        """Whether what is lost is less capacity, and no outage: others serve, or start again where they were."""
+        return any(each.serves or {*out}.isdisjoint(each.engine.topology.devices) for each in self._others(lost))
+
+    def _others(self, lost: Topology) -> list[Replica]:
+        """The replicas beside the one that is lost, or came back."""
         replicas = self._serving.engine.replicas
-        return any(each.engine.topology != lost and each.serves for each in replicas)
+        return [each for each in replicas if each.engine.topology != lost][: len(replicas) - 1]
 
     async def take_out(self, device: int, why: str) -> bool:
         """Do without what is to blame.
@@ -159,11 +165,12 @@ class Relocation:
         Where nothing could serve then, nobody is: all is tried again; see the protocol.
         """
         lost = next((each for each in self._serving.engine.topology.replicas if device in each.devices), None)
-        if lost and self._others_serve(lost):
+        out = {*self._devices.all, *self._suspects, device}
+        if lost and self._others_serve(lost, out):
             self._devices.out(device, why)
             return True
         try:
-            self._plan = await self._planned({*self._devices.all, *self._suspects, device})
+            self._plan = await self._planned(out)
         except EngineLostError as error:
             log.warning("device %d is not taken out, though %s: %s", device, why, error)
             self._suspects.clear()
@@ -186,7 +193,9 @@ class Relocation:
         for device, reason in suspects.items():
             self._devices.out(device, reason)
         plan = self._plan if self._plan is not None and self._plan.target == runs else None
-        begin("report of a recovery", self._followed(lost, runs, plan, why), self._reports)
+        self._serving.heed()
+        lost = Topology.of_replicas([lost, *(each.engine.topology for each in self._others(runs))])
+        begin("report of a recovery", self._followed(lost, self._serving.engine.topology, plan, why), self._reports)
 
     async def close(self) -> None:
         """Report nothing more."""

@@ -38,7 +38,7 @@ from service.promises.watch import percentile
 from service.serving.devices import Devices
 from service.serving.events import EventBus
 from service.serving.metrics import Metrics
-from service.serving.shares import policy_of
+from service.serving.shares import barred_of, policy_of
 from service.store.clock import wall_s
 from service.store.store import Store
 
@@ -163,8 +163,8 @@ class Serving:
         self._owed = set[asyncio.Task[None]]()
         """What is to be written as soon as the store takes it."""
         last = store.committed(model.name)
-        self._plan = last.plan if last else None
-        """The last that was applied: whose shares the router keeps to."""
+        self._plans: tuple[Plan | None, ...] = (last.plan if last else None,)
+        """The last ones that were applied: whose shares the router keeps to, the last one's first of all."""
         self.heed()
 
     def situation(self) -> Situation:
@@ -182,10 +182,12 @@ class Serving:
         return frozenset(device for each in (*every, self._left) if each for device in each.devices)
 
     def heed(self) -> None:
-        """Have the router keep to the shares of the last plan, and to what is promised now."""
+        """Have the router keep to the shares of the last plans, and to what is promised now."""
         promised = self._active.in_force(datetime.now(UTC))
         goals = [goal.goal for goal in promised if is_about(goal.goal, self.model.name)]
-        if (policy := policy_of(self._plan, goals)) != self.engine.policy:
+        problem = self.model.problem("always", self._deployment.limits, None, None)
+        sets = [self.engine.topology, *(plan.target for plan in self._plans[-1:] if plan and self.operation)]
+        if (policy := policy_of(self._plans, goals, barred_of(sets, problem, goals))) != self.engine.policy:
             self.engine.policy = policy
 
     def barred(self) -> str:
@@ -230,7 +232,7 @@ class Serving:
             yield docs.ReplicaDocument(
                 topology=each.engine.topology,
                 state=each.engine.state,
-                share=share.share if share else None,
+                share=share.share or None if share else None,
                 taken=each.num_taken / taken,
                 running=each.work.running,
                 waiting=each.work.waiting,
@@ -444,8 +446,8 @@ class Serving:
         self._left = self.engine.topology
         source = str(self._left)
         phase: Phase | None = None
-        before = self._plan
-        self._plan = plan
+        before = self._plans[-1]
+        self._plans = (before, plan)
         self.heed()
 
         def on_progress(progress: Progress) -> None:
@@ -484,8 +486,8 @@ class Serving:
             log.exception("operation %s", operation.id)
             operation = operation.failed(docs.Code.INTERNAL, f"{type(error).__name__}: {error}; see the service's log")
         if operation.error:
-            self._plan = before
-            self.heed()
+            self._plans = (plan, before)
+        self.heed()
         try:
             await self._keep(
                 f"the end of operation {operation.id}", partial(self._store.beside, self._end, operation, acts)

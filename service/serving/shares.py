@@ -1,11 +1,14 @@
-"""What the router of replicas keeps to: shares of the last plan, and bounds that are promised."""
+"""What the router of replicas keeps to: shares of the last plans, and what is promised."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from intent.models import Goal, Objective
+from intent.models import Goal, Objective, Placement, PrecisionRule
+from runtime.models import Topology
 from runtime.replicas.choice import Bounds
-from runtime.replicas.replica import Policy, Share
-from selector.models import Plan
+from runtime.replicas.replica import NO_SHARE, Policy, Share
+from selector.models import Plan, SearchInput
+from selector.objectives import barred_tenants, said_for
 
 
 def shares_of(plan: Plan | None) -> dict[str, Share]:
@@ -22,13 +25,33 @@ def shares_of(plan: Plan | None) -> dict[str, Share]:
     }
 
 
-def policy_of(plan: Plan | None, goals: Iterable[Goal]) -> Policy:
-    """For everyone, and for each tenant of whom goals speak."""
+def barred_of(sets: Sequence[Topology], problem: SearchInput, goals: Iterable[Goal]) -> dict[str, frozenset[str]]:
+    """The tenants whom each replica of some sets may not serve as goals say, by its text.
+
+    Whom no replica of one of them may serve is served all the same: that promise is missed, and told.
+    """
+    rules = [goal for goal in goals if isinstance(goal, PrecisionRule | Placement) and said_for(goal)]
+    here = replace(problem, for_tenants=tuple(rules))
+    found = {each: barred_tenants(each, here) for topology in sets for each in topology.replicas}
+    nowhere = [frozenset.intersection(*(found[each] for each in topology.replicas)) for topology in sets]
+    return {str(each): names.difference(*nowhere) for each, names in found.items()}
+
+
+def policy_of(plans: Iterable[Plan | None], goals: Iterable[Goal], barred: Mapping[str, frozenset[str]]) -> Policy:
+    """For everyone, and for each tenant of whom goals speak.
+
+    Of the plans the last one that has a replica counts.
+    """
+    shares = dict[str, Share]()
+    for plan in filter(None, plans):  # one of a single replica has no shares, and ends what was said of it
+        shares |= dict.fromkeys(map(str, plan.target.replicas), NO_SHARE) | shares_of(plan)
+    known = [(text, names, shares.get(text, NO_SHARE)) for text, names in barred.items() if names]
+    shares |= {text: replace(share, barred=share.barred | names) for text, names, share in known}
     bounds = [goal for goal in goals if isinstance(goal, Objective) and goal.op == "<=" and goal.unit == "s"]
     tenants = {goal.tenant for goal in bounds if goal.tenant}
     of_all = [goal for goal in bounds if not goal.tenant]
     return Policy(
-        shares_of(plan),
+        shares,
         _tightest(of_all),
         {name: _tightest([*of_all, *(goal for goal in bounds if goal.tenant == name)]) for name in tenants},
     )

@@ -113,13 +113,12 @@ OUTPUTS = st.one_of(
 @pytest.mark.slow
 @given(st.lists(OUTPUTS, max_size=40))
 def test_whatever_an_engine_says_the_accepted_indices_count_up_from_0(outputs):
-    ledger, accepted, epochs = opened("TP2", "1x1", "PP2"), [], []
+    ledger, accepted, epoch = opened("TP2", "1x1", "PP2"), [], 0
     for output in outputs:
         if isinstance(output, Moved):
             ledger.move(output)
+            epoch = output.epoch if output.request_ids and output.epoch <= 3 else epoch
         elif isinstance(verdict := ledger.accept(output), Accepted):
             accepted.append(output.index)
-            epochs.append(verdict.epoch)
-            assert verdict.epoch == output.epoch
+            assert verdict.epoch == output.epoch == epoch, "the last announced fence that named it says who speaks"
     assert accepted == list(range(len(accepted)))
-    assert epochs == sorted(epochs)

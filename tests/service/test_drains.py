@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import httpx
@@ -272,3 +273,33 @@ def test_an_answer_tells_whoever_may_look_which_replica_gives_it_and_why(routed,
 def routed(tmp_path_factory):
     with ScriptedService(tmp_path_factory.mktemp("routed"), KEYS.replace("start: pp2", START)) as service:
         yield service
+
+
+def test_a_tenant_is_kept_from_a_replica_by_what_is_promised_whatever_plan_is_under_way(tmp_path):
+    text = NODES.replace("auth: none", "auth: none\ntenants: [{name: gold}, {name: free}]")
+    with served(tmp_path, text, script=Script(silent_while=Phase.WARMING)) as (service, http):
+        kept = http.post("/v1/intents", json={"text": "gold on node a"}).json()
+        assert http.post(f"/v1/intents/{kept['id']}:activate").status_code == 201
+        service.do(service.serving.heed)
+
+        def able(tenant: str) -> list[tuple[int, ...]]:
+            replicas = service.serving.engine.replicas
+            return [each.engine.topology.devices for each in replicas if each.share.may_serve(tenant)]
+
+        assert (able("gold"), able("free")) == ([(0, 1)], [(0, 1), (2, 3)])
+        plan = http.post("/v1/plans", json={"target": "CPU[0,1]@fp32 | CPU[2]@fp32"}).json()["plans"][0]["id"]
+        answer = http.post(f"/v1/plans/{plan}:apply", json={"acknowledge": ["breaks_promise"]})
+        assert answer.status_code == 202, answer.text
+        other = service.serving.engine.replicas[1].engine
+        service.call(other.until(lambda: other.calls[-1:] == ["ready"]))
+        assert (able("gold"), able("free")) == ([(0, 1)], [(0, 1), (2, 3)])
+        service.do(other.answer)
+        service.settle()
+        assert (able("gold"), able("free")) == ([(0, 1)], [(0, 1), (2,)])
+        plan = service.serving._plans[-1]
+        barred = [replace(part, not_for=("gold",) if 2 in part.topology.devices else ()) for part in plan.replicas]
+        service.serving._plans = (replace(plan, replicas=tuple(barred)),)
+        service.do(service.serving.heed)
+        drained(http, "a")
+        service.settle()
+        assert (able("gold"), able("free")) == ([(2,)], [(2,)]), "nobody else is there: the promise is missed, and told"

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
-from runtime.engine import EngineState, SamplingParams
+from runtime.engine import EngineState, EngineStats, GenerationRequest, SamplingParams
 from runtime.errors import EngineLostError, EngineStartError, Reason, RequestError, StreamError
 from runtime.machine import SwitchSettings
 from runtime.models import CutoverReport, Phase, Topology
@@ -61,6 +62,19 @@ class Bench:
                 engine.turn()
         await settled(self.engines[A])
         return tasks
+
+    async def begun_of(self, tenant: str) -> list[asyncio.Task[list[Delta]]]:
+        """A stream of a tenant on the first replica, which has two tokens."""
+        first = self.engines[A]
+        for engine in self.engines.values():
+            engine.hold()
+        before = len(first.heard)
+        task = asyncio.create_task(self.generate("abc", tenant=tenant))
+        await comes(lambda: len(first.heard) > before)
+        for _ in range(3):
+            first.turn()
+        await settled(first)
+        return [task]
 
     def resume(self) -> None:
         for engine in self.engines.values():
@@ -224,7 +238,7 @@ async def test_when_time_is_up_the_others_go_on_with_it(bench):
     switch = asyncio.create_task(bench.switch(B))
     await comes(lambda: bench.replicas.topology == B)
     await settled(bench.engines[A])
-    bench.replicas.hurry()
+    bench.replicas.be_patient(0)
     bench.engines[B].resume()
     assert [text_of(await task) for task in tasks] == [spoken("abc"), spoken("abd")]
     assert (await switch).phase is Phase.DONE
@@ -302,3 +316,141 @@ async def test_a_set_of_one_that_is_lost_says_so(bench):
     bench.router._recovery.timeout_s = 0
     with pytest.raises(EngineLostError):
         await bench.generate("abc")
+
+
+async def test_who_waits_for_the_only_replica_it_may_use_keeps_nobody_from_the_others(bench):
+    bench.replicas.policy = Policy({str(B): Share(0.5, frozenset({"acme"}))})
+    (waits,) = await bench.begun_of("acme")
+    (goes_on,) = await bench.begun_of("")
+    lost = bench.engines[A]
+    lost.state = EngineState.RESTARTING
+    submit = lost.submit
+    lost.submit = partial(asyncio.sleep, 3600)
+    lost.fail("the driver was killed", is_lost=True)
+    bench.resume()
+    async with asyncio.timeout(5):
+        assert text_of(await goes_on) == spoken("abc")
+    assert not waits.done()
+    lost.submit = submit
+    lost.state = EngineState.SERVING
+    assert text_of(await waits) == spoken("abc")
+    assert [request.tenant for request in bench.engines[B].heard] == [""]
+    assert not any(each.requests or each.work.waiting or each.work.running for each in bench.replicas.replicas)
+
+
+async def test_a_request_given_away_while_its_replica_is_asked_is_submitted_once(bench):
+    gate = asyncio.Event()
+
+    async def late(_: GenerationRequest) -> None:
+        await gate.wait()
+        raise EngineLostError("it is closed")
+
+    bench.engines[A].submit = late
+    bench.replicas.policy = Policy({str(B): Share(0.0, speed=ReplicaSpeed(step_s=1.0))})
+    task = asyncio.create_task(bench.generate("abc"))
+    await comes(lambda: bool(bench.replicas.replicas[0].requests))
+    bench.engines[B].hold()
+    bench.replicas.patience_s = 0
+    switch = asyncio.create_task(bench.switch(B))
+    await switch
+    gate.set()
+    await settled(bench.engines[B])
+    bench.engines[B].resume()
+    assert text_of(await task) == spoken("abc")
+    assert len(bench.engines[B].heard) == 1
+    (left,) = bench.replicas.replicas
+    assert (left.work.running, left.work.waiting) == (0, 0)
+
+
+async def test_a_replica_lost_in_the_cut_of_another_costs_no_stream(bench):
+    tasks = await bench.begun("abc", "abd")
+    bench.engines[A].script = Script(silent_while=Phase.CUTTING)
+    switch = asyncio.create_task(bench.switch(replica((0, 1)), B))
+    await bench.engines[A].until(lambda: "cut" in bench.engines[A].calls)
+    lost = bench.engines[B]
+    lost.state = EngineState.RESTARTING
+    lost.is_away = True
+    lost.fail("the driver was killed", is_lost=True)
+    await bench.engines[A].until(lambda: len(bench.engines[A].heard) == 2)
+    bench.engines[A].answer()
+    assert (await switch).phase is Phase.DONE
+    bench.resume()
+    async with asyncio.timeout(5):
+        assert [text_of(await task) for task in tasks] == [spoken("abc"), spoken("abd")]
+    assert text_of(await bench.generate("xyz")) == spoken("xyz")
+
+
+async def test_the_last_one_that_serves_is_not_stopped(bench):
+    bench.engines[B].state = EngineState.RESTARTING
+    bench.engines[B].is_away = True
+    report = await bench.switch(B)
+    assert (report.phase, report.reason) == (Phase.ABORTED, Reason.ENGINE_LOST)
+    assert text_of(await bench.generate("abc")) == spoken("abc")
+    assert bench.heard() == [1, 0]
+
+
+async def test_a_replica_that_stalls_is_the_last_choice_however_slow_the_others_are(bench):
+    bench.replicas.policy = Policy({str(A): Share(0.0, speed=ReplicaSpeed(step_s=100.0))})
+    bench.engines[B].state = EngineState.STALLED
+    await bench.generate("abc", 2)
+    assert bench.heard() == [1, 0]
+
+
+async def test_replicas_stand_in_the_order_of_the_topology_after_a_switch(bench):
+    few = Batching(8, 64)
+    await bench.switch(A, B, batching=Batching.of_replicas([few, bench.engines[B].capabilities.batching]))
+    await bench.switch(C, B)
+    assert [each.engine.topology for each in bench.replicas.replicas] == [B, C]
+    assert bench.replicas.topology.replicas == (B, C)
+
+
+async def test_stats_wait_for_no_replica_that_is_away(bench):
+    asked = asyncio.Event()
+
+    async def never() -> EngineStats:
+        asked.set()
+        await asyncio.Event().wait()
+
+    bench.engines[A].state = EngineState.RESTARTING
+    bench.engines[A].stats = never
+    async with asyncio.timeout(1):
+        assert (await bench.replicas.stats()).total_blocks == 64
+    assert not asked.is_set()
+
+
+async def test_an_ended_replica_is_remembered_by_no_prefix(bench):
+    await bench.generate("abc" * 64, 2)
+    assert any(bench.replicas._prefixes._blocks.values())
+    await bench.switch(B)
+    await bench.switch(C, B)
+    gone = {each for owners in bench.replicas._prefixes._blocks.values() for each in owners}
+    assert gone <= {*bench.replicas.replicas}
+
+
+async def test_time_that_is_set_while_a_replica_is_emptied_counts(bench):
+    tasks = await bench.begun("abc", "abd")
+    bench.replicas.patience_s = 3600
+    switch = asyncio.create_task(bench.switch(B))
+    await comes(lambda: bench.replicas.topology == B)
+    await settled(bench.engines[A])
+    bench.replicas.be_patient(1800)
+    await settled(bench.engines[A])
+    assert len(bench.replicas.leaving[0].requests) == 1
+    bench.replicas.be_patient(0)
+    bench.engines[B].resume()
+    assert [text_of(await task) for task in tasks] == [spoken("abc"), spoken("abd")]
+    assert (await switch).phase is Phase.DONE
+
+
+async def test_who_was_handed_on_and_finds_nobody_is_told_how_long_it_waited(bench, monkeypatch):
+    monkeypatch.setattr("runtime.recovery.RECOVERY_TIMEOUT_S", 0.01)
+    bench.router._recovery.timeout_s = 0
+    (task, _) = await bench.begun("abc", "abd")
+    switch = asyncio.create_task(bench.switch(B))
+    await comes(lambda: bench.replicas.topology == B)
+    bench.engines[B].is_away = True
+    bench.replicas.be_patient(0)
+    with pytest.raises(StreamError, match=r"in 0.01 s"):
+        await task
+    bench.resume()
+    await switch

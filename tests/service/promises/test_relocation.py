@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runtime.engine import SamplingParams
+from runtime.engine import EngineState, SamplingParams
 from runtime.errors import EngineLostError
 from runtime.models import Topology
 from runtime.notation import parse_topology
@@ -24,6 +24,7 @@ from tests.service.asking import until
 from tests.service.promises.test_service import FREEZE, ONE_DEVICE, outcomes, promised
 from tests.service.real import EXAMPLE, WITHOUT_SPARE
 from tests.service.scripted import SAMPLES, ScriptedService, served
+from tests.service.test_drains import SET, SPARE
 
 pytestmark = pytest.mark.slow
 
@@ -201,3 +202,52 @@ def test_a_promise_that_forbids_switches_keeps_what_stands_by(tmp_path, caplog):
         until(lambda: f"counting stays {stood_by}" in caplog.text, "the reason in the log")
         assert "no reconfiguration" in caplog.text
         assert service.engine.topology == stood_by
+
+
+def test_what_stands_by_for_one_replica_leaves_the_others_alone(tmp_path):
+    with served(tmp_path, SET) as (service, http):
+        whole = service.serving.engine.topology
+        lost, other = whole.replicas
+        stood_by = alone(service)
+
+        async def stands_in() -> None:
+            service.engine.topology = stood_by
+            service.engine.comeback.came_back(lost, stood_by, "its worker died")
+
+        service.call(stands_in())
+        found = until(lambda: len(ended := operations(http)) == 2 and ended, "two operations that have ended")
+        between = f"{stood_by} | {other}"
+        assert [(one["source"], one["target"]) for one in found] == [(between, str(whole)), (str(whole), between)]
+        assert service.serving.engine.topology == whole
+        assert [row["state"] for row in http.get("/v1/topology").json()["replicas"]] == ["serving"] * 2
+
+
+def test_two_replicas_that_are_lost_at_once_do_not_start_on_the_same_devices(tmp_path):
+    with served(tmp_path, SPARE) as (service, http):
+        replicas = service.serving.engine.replicas
+        for replica in replicas:
+            replica.engine.state = EngineState.RESTARTING
+        for device in range(4):
+            http.post(f"/v1/devices/{device}:out")
+
+        async def places() -> list[object]:
+            tries = [each.engine.comeback.place(each.engine.topology) for each in replicas]
+            return await asyncio.gather(*tries, return_exceptions=True)
+
+        first, second = service.call(places())
+        assert {4, 5}.issuperset(first.devices)
+        assert isinstance(second, EngineLostError)
+
+
+def test_a_lost_replica_does_not_start_where_another_starts_again(tmp_path):
+    with served(tmp_path, SET) as (service, http):
+        replicas = service.serving.engine.replicas
+        for replica in replicas:
+            replica.engine.state = EngineState.RESTARTING
+        http.post("/v1/devices/0:out")
+
+        async def place() -> Topology:
+            return await replicas[0].engine.comeback.place(replicas[0].engine.topology)
+
+        with pytest.raises(EngineLostError, match="the other replicas"):
+            service.call(place())
