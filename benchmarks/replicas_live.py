@@ -243,7 +243,7 @@ async def drained(subject: Subject, target: str, number: int, by_s: float) -> di
             replicas.be_patient(0.0)
 
         began_s = time.monotonic()
-        asyncio.get_running_loop().call_later(by_s - LEAD_S, hurry)
+        asyncio.get_running_loop().call_later(by_s - LEAD_S, replicas.be_patient, 0.0)
         way = Transition(Coordinator(replicas, router, Journal(), SwitchSettings()), replicas, "drain", lambda _: None)
         report = await way.run(subject.topology(target), None)
         empty_s = time.monotonic() - began_s

@@ -71,7 +71,9 @@ def test_where_a_restart_begins_is_kept_however_old(store):
 
     prune(store, KEPT)
     after = store.committed("counting")
-    assert after and before and after[:3] == before[:3]
+    assert after
+    assert before
+    assert after[:3] == before[:3]
     assert names(store, t.OperationRow.id) == {"op-2"}
     assert names(store, t.PlanRow.id) == {"plan-2"}
     assert names(store, t.GenerationRow.id) == {before.generation, newest}
