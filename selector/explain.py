@@ -51,8 +51,17 @@ def amount(value: float, unit: str | None) -> str:
     return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
 
+COUNTED_WORDS = {
+    "lost_devices": "survive the loss of devices: {}",
+    "lost_nodes": "survive the loss of nodes: {}",
+    "replicas_per_node": "replicas on each node: {}",
+}
+
+
 def goal_words(goal: Goal) -> str:
     """A goal in words: ``p99 TTFT <= 2 s``, ``tp == 2``, ``minimize cost``."""
+    if isinstance(goal, Config) and goal.key in COUNTED_WORDS and goal.op in {"==", ">="}:
+        return COUNTED_WORDS[goal.key].format(goal.value)
     if isinstance(goal, Config):
         return f"{goal.op} {goal.key}" if goal.op in {"minimize", "maximize"} else f"{goal.key} {goal.op} {goal.value}"
     if tenant := said_for(goal):
