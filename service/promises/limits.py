@@ -8,8 +8,9 @@ from intent.models import Config, Finding, Goal, Objective, Placement, Precision
 from intent.windows import in_words
 from runtime.models import BYTES_PER_VALUE, Topology
 from selector import explain
+from selector.losses import counts_of
 from selector.models import Candidate, Margin, Plan, Prediction, SearchInput
-from selector.objectives import EVALUATED, margin_of, places, precisions_for, sort_goals
+from selector.objectives import EVALUATED, margin_of, places, precisions_for, said_for, sort_goals
 from selector.space import weights_of
 from service.deployment.models import is_about
 from service.promises.agenda import ActiveGoal
@@ -107,6 +108,10 @@ def _broken(
 
     Nothing if it holds it.
     """
+    if len(topology.replicas) > 1 and said_for(
+        goal
+    ):  # the router keeps a tenant to those that keep what was said for it
+        return min((_broken(goal, each, prediction, problem) for each in topology.replicas), key=len)
     match goal:
         case PrecisionRule():
             wrong = weights_of(topology) - set(precisions_for([goal], BYTES_PER_VALUE, tuple(BYTES_PER_VALUE)))
@@ -118,7 +123,12 @@ def _broken(
         case Objective() if goal.metric == PAUSE and pause_s > (goal.value or 0.0):
             return explain.misses(Margin(explain.goal_words(goal), pause_s, goal.value or 0.0, "s", -1.0))
         case Objective() | Config() if prediction and goal in sort_goals([goal], problem).bounds:
-            margin = margin_of(goal, Candidate(topology, prediction, ""), problem.workload, explain.goal_words(goal))
+            found = Candidate(topology, prediction, "")
+            if isinstance(
+                goal, Config
+            ):  # what is left after a loss is not simulated here: that something serves is known
+                found = replace(found, counts=counts_of(found, [goal], problem.cluster, lambda *_: True))
+            margin = margin_of(goal, found, problem.workload, explain.goal_words(goal))
             return explain.misses(margin) if margin.margin < 0 else ""
     return ""
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from intent.models import Config, Goal, Objective, Placement, PrecisionRule, Priority, ReconfigRule, TenantException
 from runtime.capabilities import Batching
-from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, uniform
+from runtime.models import Cluster, Gpu, Link, ModelSpec, Node, Topology, uniform
 from selector.models import Plan, Prediction, SearchInput, SwitchPrediction, Workload
 from service.promises.agenda import ActiveGoal
 from service.promises.limits import barred, binding, breaches, still_broken
@@ -149,3 +149,22 @@ def test_what_is_promised_no_more_is_not_broken() -> None:
     assert still_broken([found], [goal]) == [found]
     assert still_broken([found], [replace(goal, intent_id="intent-8")]) == []
     assert still_broken([replace(found, code="injection_suspected")], []) != []
+
+
+def test_a_set_that_may_lose_a_device_keeps_that_promise() -> None:
+    goal = Config("lost_devices", ">=", 1, "survive the loss of one GPU")
+    alone = a_plan()
+    both = Topology.of_replicas(uniform(CLUSTER.part(devices), "CPU", 1, 1, 8, "fp32") for devices in ((0,), (1,)))
+    for plan, is_broken in ((alone, True), (replace(alone, target=both), False)):
+        found = list(breaches(plan, PROBLEM, [ActiveGoal("intent-7", goal, NOW)]))
+        assert bool(found) is is_broken, found
+
+
+def test_what_was_said_for_one_tenant_is_kept_by_one_replica() -> None:
+    goal = PrecisionRule("require", "bf16", "enterprise stays on bf16", tenant="enterprise")
+    int8, bf16 = (
+        uniform(CLUSTER.part((device,)), "CPU", 1, 1, 8, name) for device, name in enumerate(("int8", "bf16"))
+    )
+    for target, is_broken in ((int8, True), (bf16, False), (Topology.of_replicas((int8, bf16)), False)):
+        found = list(breaches(replace(a_plan(), target=target), PROBLEM, [ActiveGoal("intent-7", goal, NOW)]))
+        assert bool(found) is is_broken, found
