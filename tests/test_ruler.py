@@ -22,9 +22,9 @@ MAX_STATEMENTS = {
     "prompts": 7,
     "intent": 8_033,
     "validator": 873,
-    "selector": 4_390,
-    "runtime": 12_150,
-    "service": 10_528,
+    "selector": 4_392,
+    "runtime": 12_165,
+    "service": 10_540,
     "intentctl": 4_500,
 }
 MAX_STATEMENTS_OF_A_FILE = 380

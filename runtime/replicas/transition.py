@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from runtime.capabilities import Batching
 from runtime.coordinator import Coordinator
+from runtime.errors import Reason
 from runtime.models import CutoverReport, CutTimings, Phase, Progress, Topology
 from runtime.replicas.engine import ReplicaSet
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Transition:
     """The switches of one operation."""
 
@@ -21,6 +22,19 @@ class Transition:
     """Told of phases; of the end once, whatever the number of switches."""
     outage_s: float | None = None
     """As for ``Coordinator.switch``."""
+    left: list[tuple[Topology, Batching | None]] = field(default_factory=list)
+    """Sets that come behind the change under way, the last of them the target."""
+    is_unwanted: bool = False
+
+    def give_up(self) -> bool:
+        """Bring it to an abort: nothing more is changed, and what was is undone.
+
+        False where the last change has cut.
+        """
+        if not self.coordinator.give_up():
+            self.is_unwanted = bool(self.left)
+            return self.is_unwanted
+        return True
 
     async def run(self, target: Topology, batching: Batching | None) -> CutoverReport:
         """Make every change that leads to a target, and report them as one.
@@ -33,15 +47,18 @@ class Transition:
         sets = [(change.leads_to, change.filled or batching) for change in self.engine.changes(target, batching)]
         before = list[tuple[Topology, Batching | None]]()
         reports = list[CutoverReport]()
-        left = sets or [(target, batching)]
-        while left:
-            leads_to, filled = left.pop(0)
+        self.left = sets or [(target, batching)]
+        while self.left:
+            leads_to, filled = self.left.pop(0)
             here = self.engine.topology, self.engine.capabilities.running
-            untold = ({Phase.DONE} if left else set[Phase]()) | ({Phase.ABORTED} if before else set[Phase]())
+            untold = ({Phase.DONE} if self.left else set[Phase]()) | ({Phase.ABORTED} if before else set[Phase]())
             reports.append(await self._switch(leads_to, filled, untold))
             if reports[-1].phase is not Phase.DONE:
                 return await self._undone(reports[-1], before) if before else reports[-1]
             before.append(here)
+            if self.is_unwanted:
+                unwanted = replace(reports[-1], phase=Phase.ABORTED, reason=Reason.CANCELLED, detail="cancelled")
+                return await self._undone(unwanted, before)
         return joined(reports)
 
     async def _undone(

@@ -151,6 +151,8 @@ class Serving:
         self._devices = kept.devices
         self._journal = StoreJournal(store, model.name, engine, origin)
         self._coordinator = Coordinator(engine, router, self._journal, model.engine.switch)
+        self._way: Transition | None = None
+        """The changes of the switch under way, or of the last one."""
         self.operation: docs.OperationDocument | None = None
         """The switch under way."""
         self._left: Topology | None = None
@@ -387,7 +389,7 @@ class Serving:
             raise await self._ended(operation_id)
         if operation.cancelled_by is not None:
             return operation
-        if not self._coordinator.give_up():
+        if not (self._way and self._way.give_up()):
             raise refusal(operation)
         until_s = None if request.for_s is None else wall_s() + request.for_s
         self.operation = cancelled = operation.model_copy(
@@ -466,8 +468,8 @@ class Serving:
             outage_s = PATIENCE * (predicted.stop_most_s or 0.0) if predicted and ends_first else None
             is_start = predicted and predicted.prepare_s and not ends_first  # not steps filled otherwise
             is_start = is_start and target not in self.engine.capabilities.standby
-            way = Transition(self._coordinator, self.engine, operation.id, on_progress, outage_s)
-            report = await way.run(target, plan.batching)
+            self._way = Transition(self._coordinator, self.engine, operation.id, on_progress, outage_s)
+            report = await self._way.run(target, plan.batching)
             if report.phase is Phase.DONE and predicted and is_start:
                 self._starts_s.append(max(0.05, report.warming_s - (predicted.loading_s or 0.0)))
             await self._conclude(report)

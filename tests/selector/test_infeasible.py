@@ -87,8 +87,8 @@ def test_the_nearest_misses_least_in_proportion_of_all_that_there_is(choose, ask
         (Config("replicas", "==", 9, "x"),
          "replicas == 9: no allowed topology has it (so many do not fit into the devices that may be used)"),
         (Config("lost_nodes", ">=", 1, "x"),
-         "survive the loss of nodes: 1: no allowed topology has it (what is left then misses a latency goal, or nothing is "
-         "left)"),
+         ("survive the loss of nodes: 1: no allowed topology has it (what is left then misses a latency goal, or nothing is "
+          "left)")),
     ],
 )  # fmt: skip
 def test_a_wish_for_the_topology_that_nothing_meets_gives_the_reason(choose, asked, wish, reason):

@@ -282,6 +282,22 @@ async def test_all_changes_to_a_target_are_one_report(bench):
     assert told.count(Phase.COMMITTED) == 2
 
 
+async def test_a_transition_that_nobody_wants_between_two_cuts_is_undone(bench):
+    (task, _) = await bench.begun("abc", "abd")
+    bench.replicas.patience_s = 3600
+    way = Transition(bench.coordinator, bench.replicas, "op-1", lambda _: None)
+    under_way = asyncio.create_task(way.run(replica((0, 1, 2, 3)), None))
+    await comes(
+        lambda: len(bench.replicas.replicas) == 1
+    )  # one stops, and waits for what it has; then the other switches
+    assert way.give_up()
+    bench.resume()
+    report = await under_way
+    assert (report.phase, report.reason) == (Phase.ABORTED, Reason.CANCELLED)
+    assert bench.replicas.topology == Topology.of_replicas([A, B])
+    assert text_of(await task) == spoken("abc")
+
+
 async def test_where_one_change_fails_those_before_are_undone(bench):
     report, told = await transition(bench, replica((0, 1)), B, replica((7,)))
     assert (report.phase, report.reason) == (Phase.ABORTED, Reason.LOAD_FAILED)
