@@ -289,12 +289,10 @@ def _priority(goal: Priority, clause: _Clause) -> str:
 
 def _config(goal: Config, clause: _Clause) -> str:
     words = clause.words
-    facts = {
-        "setting": clause.mark(words.setting(goal.key), "key"),
-        "value": clause.mark(str(goal.value), "value"),
-    }
+    value = clause.mark(str(goal.value), "value")
     if goal.key in LOSSES:
-        return words.say(f"clause.{goal.key}{'' if goal.value == 1 else '.more'}", **facts)
+        return words.say(f"clause.{goal.key}{'' if goal.value == 1 else '.more'}", value=value)
+    facts = {"setting": clause.mark(words.setting(goal.key), "key"), "value": value}
     if goal.op == "==" and "op" not in clause.assumed:
         return words.say("clause.setting", **facts)
     return words.say("clause.setting_bound", op=clause.mark(words.op(goal.op), "op"), **facts)

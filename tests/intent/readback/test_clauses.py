@@ -167,6 +167,11 @@ def test_an_assumption_about_another_goal_is_not_marked():
     assert in_words([ttft(), ttft(3.0, window="peak")], "en", assumed) == both
 
 
+def test_a_loss_that_is_assumed_says_it():
+    said = in_words([Config("lost_devices", ">=", 1, "x")], "en", [Assumption("/goals/0/key", "why")])
+    assert said == "Survive the loss of 1 GPU at all times [why]."
+
+
 def test_a_setting_whose_comparison_is_assumed_says_it():
     said = in_words([Config("tp", "==", 2, "x")], "en", [Assumption("/goals/0/op", "why")])
     assert said == "Run with TP exactly (assumed) 2 at all times."
