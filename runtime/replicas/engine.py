@@ -212,7 +212,13 @@ class ReplicaSet:
     def changes(self, target: Topology, batching: Batching | None = None) -> tuple[Change, ...]:
         """What leads from here to a target, one replica at a time."""
         known = [replica.engine.capabilities for replica in self.replicas]
-        return transition(self.topology, target, [each.running for each in known], batching, self._can_switch)
+        serving = {each.engine.topology for each in self.replicas if each.serves}
+
+        def can_switch(before: Topology, after: Topology) -> bool:
+            """One that is lost cannot: it stops, and another one starts. Where none serves there is nothing to stop for."""
+            return (before in serving or not serving) and self._can_switch(before, after)
+
+        return transition(self.topology, target, [each.running for each in known], batching, can_switch)
 
     # --- what a change of the set does ---
 
@@ -309,7 +315,8 @@ class ReplicaSet:
         """
         able = self._open(request.tenant, tried)
         if not able:
-            raise RequestError(f"no replica may serve the tenant {request.tenant!r}: see `intentctl get`")
+            whose = f"the tenant {request.tenant!r}" if request.tenant else "requests of no tenant"
+            raise RequestError(f"no replica may serve {whose}: the plan that runs has others' replicas alone")
         tokens = (*request.prompt, *request.past)
         expected = max(1.0, min(self._usual_tokens, request.sampling.max_tokens - len(request.past)))
         if len(able) == 1:

@@ -298,6 +298,15 @@ async def test_a_transition_that_nobody_wants_between_two_cuts_is_undone(bench):
     assert text_of(await task) == spoken("abc")
 
 
+async def test_what_is_lost_for_good_gives_its_devices_to_another(bench):
+    bench.engines[A].lose("device 1 is gone")
+    await settled(bench.engines[B])
+    report, _ = await transition(bench, replica((0,)), B)
+    assert report.phase is Phase.DONE, report.detail
+    assert bench.replicas.topology == Topology.of_replicas([replica((0,)), B])
+    assert text_of(await bench.generate("abc")) == spoken("abc")
+
+
 async def test_where_one_change_fails_those_before_are_undone(bench):
     report, told = await transition(bench, replica((0, 1)), B, replica((7,)))
     assert (report.phase, report.reason) == (Phase.ABORTED, Reason.LOAD_FAILED)
