@@ -224,7 +224,9 @@ class Store:
                 return None
             made_by = session.get(OperationRow, row.operation_id)
             operation = made_by and OperationDocument.model_validate(made_by.document)
-            batching = operation.batching if operation and not operation.is_filled else None  # else it follows the file
+            # else it follows the file, or is of a target that was not reached, or was left again
+            is_known = operation and not operation.is_filled and operation.target == row.topology
+            batching = operation.batching if operation and is_known else None
             plan = self.plan(operation.plan_id) if operation else None
             return Committed(row.id, row.topology, batching, plan)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from runtime.capabilities import Batching
 from runtime.errors import EngineLostError, Reason, SwitchError
 from runtime.models import Phase, Topology
 from runtime.notation import parse_topology
@@ -52,6 +53,15 @@ def test_without_a_commit_the_start_of_the_file_serves_whatever_started_before(s
 
     assert str(beginning.topology) == PP2
     assert "no switch has committed" in beginning.origin
+
+
+def test_how_the_target_of_several_changes_fills_its_steps_says_nothing_of_the_set_before(new_store, deployment):
+    store = new_store()
+    batching = Batching.of_replicas([Batching(2, 64), Batching(4, 64)])
+    store.save_plan(intent(), plan())
+    store.claim_plan("plan-1", operation().model_copy(update={"batching": batching}))
+    committed(store, "CPU[0]:0-8@fp32 | CPU[1]:0-8@fp32 | CPU[2]:0-8@fp32")
+    assert begin(store, deployment, deployment.model()).batching is None
 
 
 def test_what_the_last_switch_committed_serves_again(store, deployment):
