@@ -50,7 +50,7 @@ GB = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model on boxes of both kinds, as in the deployments of operators (tests/data/operator: a, b and d)."""
+    """A model on boxes of both kinds, as in deployments of operators (tests/data/operator)."""
 
     name: str
     model: ModelSpec
@@ -221,7 +221,7 @@ def most(holds: Callable[[float], bool], most_rps: float) -> float:
 def _tuned_shares(
     rule: Routing, servers: Sequence[ServerModel], drawn: Arrivals, classes: Classes, most_rps: float
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """As somebody would tune two pools by hand: the part of one kind that holds the highest rate, in steps of 5 %."""
+    """As two pools are tuned by hand: the part of one kind that holds the most, in steps of 5 %."""
     fast = np.array([server.stages == servers[0].stages for server in servers])
     if fast.all():
         return np.full_like(rule.shares, 1 / len(servers))
@@ -237,7 +237,7 @@ def _tuned_shares(
 
 
 def clairvoyant(servers: Sequence[ServerModel], batch: Arrivals, rule: Routing) -> float:
-    """Seconds of a batch where each answer's length is known: the longest first, to who ends it first; then evened out.
+    """Seconds of a batch where lengths are known: the longest first, to who ends it first; evened out.
 
     What each server takes for a request is scaled by what its part took in the simulation, until nothing gets better.
     """

@@ -1,4 +1,4 @@
-"""Replicas of unequal speed in real processes, routed, switched and killed: ``python -m benchmarks.replicas_live``.
+"""Real replicas, routed, switched and killed: ``python -m benchmarks.replicas_live``.
 
 Three engines of the counting model, as one set behind the service's router, under Poisson arrivals at a share of what they are
 measured to sustain. Each way to route has the same arrivals, by turns. Times are those of who asks, in this process.
@@ -232,7 +232,7 @@ async def killed(subject: Subject, load: Load) -> dict[str, Any]:
 
 
 async def drained(subject: Subject, target: str, number: int, by_s: float) -> dict[str, Any]:
-    """So many streams are open when the set goes to a target that leaves devices; what has not ended in time moves."""
+    """So many streams are open when a set leaves devices; what has not ended in time moves."""
     load = Load((0.0,) * number, Load.drawn(subject.checkpoint, number, 1.0, 5).prompts, (400,) * number)
     async with served(ReplicaSet, subject) as (replicas, router):
         under_way = asyncio.create_task(all_asked(router, load))

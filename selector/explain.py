@@ -51,19 +51,19 @@ def amount(value: float, unit: str | None) -> str:
     return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
 
-COUNTED_WORDS = {
-    "lost_devices": "survive the loss of devices: {}",
-    "lost_nodes": "survive the loss of nodes: {}",
-    "replicas_per_node": "replicas on each node: {}",
+SETTINGS = {
+    "lost_devices": "devices that may be lost",
+    "lost_nodes": "nodes that may be lost",
+    "replicas_per_node": "replicas on each node",
 }
+"""What people are shown for settings that are no word."""
 
 
 def goal_words(goal: Goal) -> str:
     """A goal in words: ``p99 TTFT <= 2 s``, ``tp == 2``, ``minimize cost``."""
-    if isinstance(goal, Config) and goal.key in COUNTED_WORDS and goal.op in {"==", ">="}:
-        return COUNTED_WORDS[goal.key].format(goal.value)
     if isinstance(goal, Config):
-        return f"{goal.op} {goal.key}" if goal.op in {"minimize", "maximize"} else f"{goal.key} {goal.op} {goal.value}"
+        key = SETTINGS.get(goal.key, goal.key)
+        return f"{goal.op} {key}" if goal.op in {"minimize", "maximize"} else f"{key} {goal.op} {goal.value}"
     if tenant := said_for(goal):
         return f"{goal.evidence!r} (said for {tenant}: whatever serves {tenant} keeps it)"
     if not isinstance(goal, Objective):

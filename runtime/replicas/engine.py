@@ -215,7 +215,7 @@ class ReplicaSet:
         serving = {each.engine.topology for each in self.replicas if each.serves}
 
         def can_switch(before: Topology, after: Topology) -> bool:
-            """One that is lost cannot: it stops, and another one starts. Where none serves there is nothing to stop for."""
+            """One that is lost cannot, while others serve: it stops, and another one starts."""
             return (before in serving or not serving) and self._can_switch(before, after)
 
         return transition(self.topology, target, [each.running for each in known], batching, can_switch)

@@ -108,9 +108,8 @@ def _broken(
 
     Nothing if it holds it.
     """
-    if len(topology.replicas) > 1 and said_for(
-        goal
-    ):  # the router keeps a tenant to those that keep what was said for it
+    if len(topology.replicas) > 1 and said_for(goal):
+        # the router keeps a tenant to those replicas that keep what was said for it
         return min((_broken(goal, each, prediction, problem) for each in topology.replicas), key=len)
     match goal:
         case PrecisionRule():
@@ -124,9 +123,8 @@ def _broken(
             return explain.misses(Margin(explain.goal_words(goal), pause_s, goal.value or 0.0, "s", -1.0))
         case Objective() | Config() if prediction and goal in sort_goals([goal], problem).bounds:
             found = Candidate(topology, prediction, "")
-            if isinstance(
-                goal, Config
-            ):  # what is left after a loss is not simulated here: that something serves is known
+            if isinstance(goal, Config):
+                # what is left after a loss is not simulated here: that something serves is known
                 found = replace(found, counts=counts_of(found, [goal], problem.cluster, lambda *_: True))
             margin = margin_of(goal, found, problem.workload, explain.goal_words(goal))
             return explain.misses(margin) if margin.margin < 0 else ""

@@ -86,7 +86,7 @@ def test_the_nearest_misses_least_in_proportion_of_all_that_there_is(choose, ask
         (Config("replicas", "==", 9, "x"),
          "replicas == 9: no allowed topology has it (so many do not fit into the devices that may be used)"),
         (Config("lost_nodes", ">=", 1, "x"),
-         ("survive the loss of nodes: 1: no allowed topology has it (what is left then misses a latency goal, or nothing is "
+         ("nodes that may be lost >= 1: no allowed topology has it (what is left then misses a latency goal, or nothing is "
           "left)")),
     ],
 )  # fmt: skip

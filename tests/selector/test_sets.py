@@ -88,7 +88,7 @@ def test_goals_for_replicas_are_held(choose, small_chats, goals, count):
 
 @rows(
     ("lost", "words"),
-    [("lost_devices", "survive the loss of devices: 1"), ("lost_nodes", "survive the loss of nodes: 1")],
+    [("lost_devices", "devices that may be lost >= 1"), ("lost_nodes", "nodes that may be lost >= 1")],
 )
 def test_what_is_left_of_one_pipeline_holds_nothing(choose, small_chats, lost, words):
     answer = infeasible(choose(small_chats, ttft(2.0), FP8, config("replicas", "==", 1), config(lost, ">=", 1)))
