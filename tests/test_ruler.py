@@ -23,7 +23,7 @@ MAX_STATEMENTS = {
     "intent": 8_034,
     "validator": 873,
     "selector": 4_392,
-    "runtime": 12_165,
+    "runtime": 12_169,
     "service": 10_540,
     "intentctl": 4_500,
 }

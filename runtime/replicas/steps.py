@@ -72,10 +72,19 @@ def changes(now: Topology, target: Topology, can_switch: CanSwitch = always) -> 
             left.remove(found[0])
             way.go(*found[0])
             continue
-        before, after = left.pop(0)  # each waits for another's devices: one stops, and starts when they are free
+        before, after = max(left, key=lambda pair: _freed(pair, left, way))  # each waits for another's devices
+        left.remove((before, after))
         way.go(before, None)
         left.append((None, after))
     return tuple(way.changes)
+
+
+def _freed(
+    pair: tuple[Topology | None, Topology | None], left: list[tuple[Topology | None, Topology | None]], way: _Way
+) -> tuple[bool, int]:
+    """Whether a replica serves, and how many others can change once it has stopped."""
+    others = _Way([each for each in way.present if each != pair[0]])
+    return pair[0] is not None, sum(after is not None and others.is_free(after, before) for before, after in left)
 
 
 def _paired(now: Topology, target: Topology, can_switch: CanSwitch) -> list[tuple[Topology | None, Topology | None]]:

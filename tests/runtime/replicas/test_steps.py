@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from runtime.capabilities import Batching
 from runtime.models import LayerRange, Precision, Stage, Topology
-from runtime.replicas.steps import changes, transition
+from runtime.replicas.steps import Change, changes, transition
 from tests.rows import rows
 
 DEVICES = 8
@@ -33,16 +33,24 @@ def sets(draw: st.DrawFn) -> Topology:
     return set_of(*(tuple(sorted(free.pop() for _ in range(size))) for size in sizes))
 
 
+def is_free(change: Change, present: Topology) -> bool:
+    """Whether no other replica uses the devices that a change leads to."""
+    used = {device for each in present.replicas if each != change.before for device in each.devices}
+    return used.isdisjoint(change.after.devices)
+
+
 @given(sets(), sets())
 def test_each_change_is_of_one_replica_on_devices_that_no_other_uses(now, target):
     present = now
-    for change in changes(now, target):
+    way = changes(now, target)
+    for place, change in enumerate(way):
         after = {*change.leads_to.replicas}
         gone, come = {*present.replicas} - after, after - {*present.replicas}
         assert (gone, come) == ({change.before} - {None}, {change.after} - {None})
         used = [device for each in after for device in each.devices]
         assert len(used) == len(set(used))
-        assert len(after) >= min(len(now.replicas), len(target.replicas)) - 1
+        if change.after is None:  # who stops early does so because everyone waits for devices of another
+            assert not any(is_free(later, present) for later in way[place + 1 :] if later.after)
         present = change.leads_to
     assert present == target
 
@@ -85,6 +93,12 @@ def test_replicas_that_wait_for_each_others_devices_do_not_wait_for_ever():
     now = Topology.of_replicas([replica((0, 1)), replica((2, 3))])
     target = Topology.of_replicas([replica((0, 3)), replica((1, 2))])
     assert [change.verb for change in changes(now, target)] == ["stops", "switches", "starts"]
+
+
+def test_who_stops_early_is_the_one_whose_devices_let_the_others_go_on():
+    now = set_of((0, 1), (2, 3), (4, 5), (6, 7))
+    target = set_of((0, 5), (1, 6), (2, 4), (3, 7))
+    assert [change.verb for change in changes(now, target)] == ["stops", "switches", "switches", "switches", "starts"]
 
 
 def test_steps_that_are_filled_otherwise_are_changes_too():
