@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from runtime.errors import Reason, SwitchError
 from runtime.forms import DESCRIBED
-from runtime.models import Topology
+from runtime.models import Precision, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,8 @@ class Capabilities:
     """Stages may differ in their TP degree."""
     replicated_kv_heads: bool
     """TP may exceed the number of KV heads."""
+    base: str | None = None
+    """Format of activations and KV, whatever that of weights; None: as ``Precision.named`` has it."""
     batching: Batching = USUAL_BATCHING
     wants_seed: bool = False
     """Every sampled request needs a seed: one is drawn where the client sent none."""
@@ -129,6 +131,10 @@ class Capabilities:
     """Of a device, that such an engine takes beside weights and KV."""
     standby: frozenset[Topology] = frozenset()
     """Where engines wait, warm, so that a switch there starts and loads nothing."""
+
+    def precision(self, name: str, kind: str) -> Precision:
+        """That of weights in a format on a GPU kind."""
+        return Precision.named(self.base, kind).beside(name, kind) if self.base else Precision.named(name, kind)
 
     def serves_not(self, precision: str) -> str:
         """Why it serves no weight format, or nothing where it does."""

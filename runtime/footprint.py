@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from runtime.errors import TopologyError
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Stage, Topology, rank_part
+from runtime.weight_formats import value_bytes
 
 HEADROOM = 0.1
 """Share of a device's memory left for activations, buffers and the allocator."""
@@ -101,7 +102,7 @@ def _weight_bytes(topology: Topology, model: ModelSpec) -> dict[int, float]:
     lasts = _lasts(topology)
     sizes: dict[int, float] = {}
     for stage in topology.stages:
-        widths = sum(BYTES_PER_VALUE[stage.precision_of(layer).weights] for layer in stage.layers)
+        widths = sum(value_bytes(stage.precision_of(layer).weights, model) for layer in stage.layers)
         ends = _end_bytes(stage, model)
         size = (stage in firsts) * ends + (stage in lasts) * ends / stage.tp_size
         for rank, device in enumerate(stage.devices):
@@ -150,7 +151,7 @@ def weight_slices(topology: Topology, model: ModelSpec) -> Mapping[int, Mapping[
             parameters = model.rank_parameters(stage.tp_size, rank)
             for layer in stage.layers:
                 name = stage.precision_of(layer).weights
-                slices[WeightSlice("layer", layer, rank, stage.tp_size, name)] = parameters * BYTES_PER_VALUE[name]
+                slices[WeightSlice("layer", layer, rank, stage.tp_size, name)] = parameters * value_bytes(name, model)
             if stage in firsts:
                 slices[WeightSlice("embedding", 0, 0, 1, ends)] = width
             if stage in lasts:
@@ -262,7 +263,7 @@ def _alike_bytes(old: Stage, new: Stage, model: ModelSpec, rank: int) -> float:
     """Bytes of weights of the layers that two stages hold in one format, on one rank."""
     layers = _overlap((old.layers.start, old.layers.end), (new.layers.start, new.layers.end)) or (0, 0)
     formats = ((old.precision_of(layer).weights, new.precision_of(layer).weights) for layer in range(*layers))
-    return sum(BYTES_PER_VALUE[a] for a, b in formats if a == b) * model.rank_parameters(new.tp_size, rank)
+    return sum(value_bytes(a, model) for a, b in formats if a == b) * model.rank_parameters(new.tp_size, rank)
 
 
 def blocks_beside(now: Topology, target: Topology, model: ModelSpec, cluster: Cluster, block_size: int) -> int:

@@ -17,7 +17,10 @@ from runtime.forms import DESCRIBED, told
 BYTES_PER_VALUE: Mapping[str, float] = {
     "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5,
 }  # fmt: skip
-"""Bytes one value takes in each numeric format (scales and zero points left out)."""
+"""Bytes one value takes in each numeric format (scales left out, see ``weight_formats.value_bytes``)."""
+
+FULL = ("fp32", "bf16", "fp16")
+"""Weight formats in which nothing is quantised."""
 
 FP8_KINDS = frozenset({"L40S", "L4", "H100", "H200", "RTX5090"})
 """GPU kinds that compute in FP8; elsewhere FP8 weights are decompressed before use."""
@@ -307,6 +310,19 @@ class Precision:
         activations = name if computes else "bf16"
         return cls(weights=name, activations=activations, kv=activations)
 
+    def beside(self, name: str, kind: str) -> "Precision":
+        """That of layers in another weight format in a stage of this one.
+
+        Where this computes in a full format, quantised layers keep its KV, and its activations unless they compute in FP8.
+
+        Raises:
+            TopologyError: no such format.
+        """
+        named = Precision.named(name, kind)
+        if name in FULL or self.activations not in FULL:
+            return named
+        return Precision(name, "fp8" if named.activations == "fp8" else self.activations, self.kv)
+
 
 @dataclass(frozen=True, slots=True)
 class LayerRange:
@@ -337,6 +353,22 @@ class Stage:
     layers: LayerRange
     precision: Precision
     overrides: tuple[tuple[LayerRange, Precision], ...] = ()
+
+    @classmethod
+    def of(cls, kind: str, devices: tuple[int, ...], parts: Iterable[tuple[LayerRange, Precision]]) -> Self:
+        """Of neighbouring parts, in the one form that a stage has: that in which its text form is read back."""
+        runs: list[tuple[LayerRange, Precision]] = []
+        for layers, precision in parts:
+            start = runs.pop()[0].start if runs and runs[-1][1] == precision else layers.start
+            runs.append((LayerRange(start, layers.end), precision))
+        formats = [precision for _, precision in runs]
+        names = sorted((each.weights for each in formats), key=lambda name: name not in FULL)
+        mains = [Precision.named(name, kind) for name in (*names, formats[0].kv)]
+        main = next(
+            (m for m in mains if all(each in {m, m.beside(each.weights, kind)} for each in formats)), formats[0]
+        )
+        others = tuple((layers, precision) for layers, precision in runs if precision != main)
+        return cls(kind, devices, LayerRange(runs[0][0].start, runs[-1][0].end), main, others)
 
     @property
     def tp_size(self) -> int:

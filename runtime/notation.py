@@ -5,6 +5,8 @@ Replicas joined by ``|``, their stages by ``>``; a stage is ``KIND`` or ``KINDxT
 """
 
 import re
+from dataclasses import replace
+from itertools import pairwise
 
 from runtime.errors import TopologyError
 from runtime.models import Cluster, LayerRange, Precision, Stage, Topology, uniform
@@ -68,11 +70,21 @@ def _parse_stage(part: str, cluster: Cluster, used: set[int], defaults: tuple[in
         else cluster.free_devices(kind, int(match["tp"] or 1), used)
     )
     layers = LayerRange(int(match["start"] or 0), int(match["end"] or num_layers or 0))
-    overrides = []
-    for item in filter(None, (match["overrides"] or "").split(",")):
+    whole = Stage(kind, devices, layers, Precision.named(named, kind))
+    return _with_overrides(part, whole, match["overrides"].split(",")[1:]) if match["overrides"] else whole
+
+
+def _with_overrides(part: str, stage: Stage, items: list[str]) -> Stage:
+    """A stage with layers in other formats; of two that name a layer the first holds."""
+    others = []
+    for item in items:
         interval, name = item.split("=")
         start, end = map(int, interval.split("-"))
-        if not layers.start <= start < end <= layers.end:
-            raise TopologyError(f"stage {part!r} holds the layers {layers}; {interval} are none of its own")
-        overrides.append((LayerRange(start, end), Precision.named(name, kind)))
-    return Stage(kind, devices, layers, Precision.named(named, kind), tuple(overrides))
+        if not stage.layers.start <= start < end <= stage.layers.end:
+            raise TopologyError(f"stage {part!r} holds the layers {stage.layers}; {interval} are none of its own")
+        others.append((LayerRange(start, end), stage.precision.beside(name, stage.kind)))
+    mixed = replace(stage, overrides=tuple(others))
+    bounds = {stage.layers.start, stage.layers.end}
+    bounds.update(bound for layers, _ in others for bound in (layers.start, layers.end))
+    parts = [LayerRange(*pair) for pair in pairwise(sorted(bounds))]
+    return Stage.of(stage.kind, stage.devices, [(layers, mixed.precision_of(layers.start)) for layers in parts])

@@ -34,6 +34,7 @@ from runtime.models import (
     Stage,
     Topology,
 )
+from runtime.weight_formats import value_bytes
 
 DEVICES = 12
 BLOCK_TOKENS = 16
@@ -112,7 +113,7 @@ def test_weights_add_up_to_the_model_with_the_embedding_on_each_rank_of_the_firs
     widths = {stage: BYTES_PER_VALUE[stage.precision.activations] for stage in topology.stages}
     first, last = topology.stages[0], topology.stages[-1]
     layers = sum(
-        len(stage.layers) * model.layer_parameters * BYTES_PER_VALUE[stage.precision.weights]
+        len(stage.layers) * model.layer_parameters * value_bytes(stage.precision.weights, model)
         for stage in topology.stages
     )
     ends = model.embedding_parameters * (first.tp_size * widths[first] + widths[last])

@@ -22,27 +22,23 @@ MIXED = Cluster(
 )
 LAPTOP = cluster_of("cpu")
 
-PRECISIONS = st.sampled_from(["bf16", "fp16", "fp8", "int8", "int4"])
+PRECISIONS = st.sampled_from(["fp32", "bf16", "fp16", "fp8", "int8", "int4"])
 
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    """Any split of 80 layers over some of the devices of ``MIXED``, with an override in each stage or none."""
+    """Any split of 80 layers over some of the devices of ``MIXED``, with layers in any formats."""
     kinds = draw(st.permutations(["A100", "L40S"]))[: draw(st.integers(1, 2))]
     ends = [80] if len(kinds) == 1 else [draw(st.integers(1, 79)), 80]
     stages = []
     for kind, (start, end) in zip(kinds, itertools.pairwise([0, *ends]), strict=True):
         first = 0 if kind == "A100" else 4
         devices = tuple(range(first, first + draw(st.integers(1, 4))))
-        overrides = ((LayerRange(start, end), Precision.named(draw(PRECISIONS), kind)),)
+        main = Precision.named(draw(PRECISIONS), kind)
+        cuts = sorted({start, end, *draw(st.lists(st.integers(start, end), max_size=3))})
+        parts = [(LayerRange(*cut), main.beside(draw(PRECISIONS), kind)) for cut in itertools.pairwise(cuts)]
         stages.append(
-            Stage(
-                kind,
-                devices,
-                LayerRange(start, end),
-                Precision.named(draw(PRECISIONS), kind),
-                overrides if draw(st.booleans()) else (),
-            )
+            Stage.of(kind, devices, [(layers, draw(st.sampled_from([main, other]))) for layers, other in parts])
         )
     return Topology(tuple(stages))
 
