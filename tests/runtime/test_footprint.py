@@ -165,7 +165,9 @@ def test_bytes_that_quantised_layers_free_become_blocks(switch, name, number):
     for stage in full.stages:
         ends = sorted({stage.layers.start, min(stage.layers.end, max(stage.layers.start, number)), stage.layers.end})
         mixed = stage.precision.beside(name, stage.kind)
-        parts = [(LayerRange(*pair), mixed if pair[0] < number else stage.precision) for pair in itertools.pairwise(ends)]
+        parts = [
+            (LayerRange(*pair), mixed if pair[0] < number else stage.precision) for pair in itertools.pairwise(ends)
+        ]
         stages.append(Stage.of(stage.kind, stage.devices, parts))
     topology = Topology(tuple(stages))
     cluster = cluster_of(*[10**8] * DEVICES)
