@@ -1,6 +1,6 @@
 """Weights in fewer bits: how they are made, and how a device multiplies by them.
 
-Round to nearest, symmetric: ``weight = codes * scales``. int8 and fp8 have a scale for each output row, int4 one for each group
+Round to nearest, without zero points: ``weight = codes * scales``. int8 and fp8 have a scale for each output row, int4 one for each group
 along a row (``runtime.weight_formats``). A scale is rounded to bfloat16 before codes are made, so files keep it whole.
 
 A product goes one of two ways. A device's own operator reads codes as they are: the quickest for few rows of bfloat16. Or a part
@@ -16,8 +16,8 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
-MOST = {"int8": 127.0, "int4": 7.5, "fp8": 448.0}
-"""What a group's largest value becomes, by format."""
+MOST = {"int8": 127.0, "int4": -8.0, "fp8": 448.0}
+"""What a group's largest value becomes, by format. Of int4 the sign is that of the scale: so all 16 codes are used."""
 _CODES = {"int8": torch.int8, "int4": torch.uint8, "fp8": torch.float8_e4m3fn}
 _PART_VALUES = 1 << 18
 """Made whole at once: what a core's cache holds."""
@@ -72,8 +72,9 @@ class Quantised:
 def quantise(weight: torch.Tensor, name: str, group: int | None) -> Quantised:
     """A weight ``[out, in]`` in a format; ``group`` is of int4, None: a row has one scale."""
     grouped = weight.float().reshape(len(weight), -1, group or weight.shape[1])
-    largest = grouped.abs().amax(dim=-1, keepdim=True)
-    scales = (largest / MOST[name]).clamp_(min=torch.finfo(torch.bfloat16).tiny).bfloat16()
+    largest = grouped.gather(-1, grouped.abs().argmax(dim=-1, keepdim=True))
+    scales = ((largest if name == "int4" else largest.abs()) / MOST[name]).bfloat16()
+    scales[scales == 0] = torch.finfo(torch.bfloat16).tiny
     values = (grouped / scales.float()).view(weight.shape)
     if name == "fp8":
         codes = values.clamp_(-MOST[name], MOST[name])

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = ".quantised"
 """Beside the files of a checkpoint; no reader of checkpoints looks into it."""
-RECIPE = "round to nearest, symmetric, 1"
+RECIPE = "round to nearest, 2"
 """Raised when other codes are made of the same weights."""
 _MATRICES = {
     "self_attn.q_proj": "hidden", "self_attn.k_proj": "hidden", "self_attn.v_proj": "hidden", "self_attn.o_proj": "attention",
