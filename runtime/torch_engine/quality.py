@@ -1,14 +1,14 @@
 """What weight formats cost a checkpoint in quality, measured on a text.
 
 ``measure`` starts ``python -m runtime.torch_engine.quality CHECKPOINT``, so that the caller loads no torch; one thread computes.
-The layers are the engine's own, with weights that stand for what a format makes of them, and activations in float32.
+The layers are the engine's own, each run by itself, with activations in float32.
 """
 
 import json
 import math
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +16,25 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.errors import CheckpointError, RuntimeFault
-from runtime.kv.store import KvShape, KvStore
+from runtime.kv.store import KvShape
 from runtime.models import LayerRange
 from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker.attention import Attention
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import SOLO, Peers, Solo
-from runtime.torch_engine.worker.quantised import quantise
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
-from runtime.torch_engine.worker.weights import Weights
+from runtime.torch_engine.worker.weights import LayerShare, LayerWeights, Weights
 from runtime.weight_formats import groups
 
 CHUNK_TOKENS = 128
 """Of the text: each chunk is read without what came before it."""
-FEWEST_CHUNKS = 4
-MOST_CHUNKS = 16
+CHUNKS = range(4, 17)
+"""How many are read; further text is left out."""
 SCORED_CHUNKS = 2
 """What the scores are taken on; losses are taken on all."""
 SIZES = 16
 """Of sets of the order that are measured, at most."""
-IMPORTANCE = {"lts": 1.0, "lrs": 1.0, "mds": 1.0}
-"""What counts of each score, see ``ordered``."""
-WIDTHS = {
-    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"), "hidden"),
-    "o_proj": "attention",
-    "down_proj": "mlp",
-}
-"""A layer's weight to what it multiplies (``weight_formats.groups``)."""
 
 
 def measure(checkpoint: Path, text: str) -> dict[str, Any]:
@@ -56,25 +47,16 @@ def measure(checkpoint: Path, text: str) -> dict[str, Any]:
     done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode:
         raise CheckpointError(f"no quality was measured: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return dict(json.loads(done.stdout))
 
 
-class RoundedCheckpoint(Checkpoint):
-    """A checkpoint whose layers have what a format makes of their weights, whole before they are sliced."""
+class OneFormat(Weights):
+    """Weights of a checkpoint with each layer in the same format."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        super().__init__(folder)
-        self._format = name
+    name: str | None = None
 
-    def tensor(self, name: str, rows: slice = slice(None), columns: slice = slice(None)) -> torch.Tensor:
-        """A slice of a tensor as a checkpoint has it, or of what was made of it."""
-        weight, _, end = name.rpartition(".")
-        width = WIDTHS.get(weight.rpartition(".")[2])
-        if end != "weight" or width is None:
-            return super().tensor(name, rows, columns)
-        group = groups(self.spec)[width] if self._format == "int4" else None
-        return quantise(super().tensor(name), self._format, group).dequantised()[rows, columns]
+    def layer(self, layer: int, share: LayerShare, name: str | None = None) -> LayerWeights:
+        return super().layer(layer, share, name or self.name)
 
 
 def single_layers(weights: Weights) -> list[Shard]:
@@ -95,46 +77,35 @@ class Before(Solo):
 
 
 class Reading:
-    """A text as a model reads it: each layer's input, and the last one's output."""
+    """A text as a model reads it, ``[chunks, tokens]``: each layer's input, and the last one's output."""
 
     def __init__(self, weights: Weights, layers: Sequence[Shard], chunks: torch.Tensor) -> None:
-        """``chunks`` is ``[chunks, tokens]``."""
         model = weights.checkpoint.spec
         count, length = chunks.shape
         shape = KvShape(model.num_layers, model.num_kv_heads, count, length, model.head_dim, torch.float32)
-        self._store = KvStore(shape)
-        self._attention = Attention(self._store.cache, slice(None), [Span(0, length, (each,)) for each in range(count)])
-        self._weights = weights
+        spans = [Span(0, length, (block,)) for block in range(count)]
+        self._attention = Attention(torch.zeros(shape.dims), slice(None), spans)
+        self._tokens = chunks.flatten()
         self._layers = layers
-        self.chunks = chunks
-        self.states = self.through([F.embedding(chunks.flatten(), weights.embedding())], layers)
+        self.states = self.through([F.embedding(self._tokens, weights.embedding())], layers)
 
     def through(self, states: Sequence[torch.Tensor], layers: Iterable[Shard]) -> list[torch.Tensor]:
         """The states, and those after further layers."""
-        states = [*states]
+        after = [*states]
         for layer in layers:
-            ranks = Peers(SOLO.group, Before(states[-1]))
-            states.append(layer.forward(self.chunks.flatten(), self._attention, ranks))
-        return states
+            after.append(layer.forward(self._tokens, self._attention, Peers(SOLO.group, Before(after[-1]))))
+        return after
 
     def changed(
-        self, chosen: Collection[int], rounded: Sequence[Shard], states: Sequence[torch.Tensor], first: int
+        self, chosen: Collection[int], theirs: Sequence[Shard], states: Sequence[torch.Tensor], first: int
     ) -> list[torch.Tensor]:
         """The states with chosen layers in a format, computed anew from a layer on."""
-        layers = [(rounded if layer in chosen else self._layers)[layer] for layer in range(first, len(rounded))]
+        layers = [(theirs if layer in chosen else self._layers)[layer] for layer in range(first, len(theirs))]
         return self.through(states[: first + 1], layers)
 
-    def with_format(self, chosen: Collection[int], rounded: Sequence[Shard]) -> list[torch.Tensor]:
-        """The states with chosen layers in a format and the others as they are."""
-        return self.changed(chosen, rounded, self.states, min(chosen))
 
-    def output(self, states: Sequence[torch.Tensor]) -> torch.Tensor:
-        """What the head multiplies, ``[tokens, hidden]``."""
-        return F.rms_norm(states[-1], states[-1].shape[1:], self._weights.norm(), self._weights.checkpoint.norm_eps)
-
-
-def ordered(reading: Reading, rounded: Sequence[Shard]) -> tuple[list[int], list[dict[str, float]]]:
-    """The layers in a format, the least sensitive first, and each one's scores.
+def ordered(reading: Reading, theirs: Sequence[Shard], norm: torch.Tensor) -> tuple[list[int], list[dict[str, float]]]:
+    """The layers in a format, the least sensitive first, and each one's scores; ``norm`` is of the model's output.
 
     All are mean cosines over the tokens, and the higher they are the less a layer minds. ``lts``: of the layer's output with its
     input (how little the layer does). ``lrs``: of its output with that in the format (how little that changes). ``mds``: of the
@@ -142,31 +113,21 @@ def ordered(reading: Reading, rounded: Sequence[Shard]) -> tuple[list[int], list
     importance is their sum, each from 0 to 1 over the layers that are left: they spread by very different amounts.
     """
     states = reading.states
-    found = list[dict[str, float]]()
-    for layer, shard in enumerate(rounded):
-        output = reading.through(states[: layer + 1], [shard])[-1]
-        full = states[layer + 1]
-        found.append({"lts": cosine(full, states[layer]), "lrs": cosine(full, output)})
+    alone = [reading.through(states[: layer + 1], [shard])[-1] for layer, shard in enumerate(theirs)]
+    lts = [cosine(*pair) for pair in zip(states[1:], states, strict=False)]
+    lrs = [cosine(*pair) for pair in zip(states[1:], alone, strict=True)]
+    scores = torch.tensor([lts, lrs, [1.0] * len(alone)], dtype=torch.float64)
     order = list[int]()
-    while left := [layer for layer in range(len(rounded)) if layer not in order]:
+    while left := [layer for layer in range(len(alone)) if layer not in order]:
         for layer in left:
-            changed = reading.changed({*order, layer}, rounded, states, layer)
-            found[layer]["mds"] = cosine(reading.output(states), reading.output(changed))
-        by = importance([found[layer] for layer in left])
-        best = sorted(zip(by, left, strict=True), reverse=True)
-        order += [layer for _, layer in best[: -(-len(rounded) // SIZES)]]
-        states = reading.with_format(order, rounded)
-    return order, found
-
-
-def importance(scores: Sequence[Mapping[str, float]]) -> list[float]:
-    """Of each layer by its scores, beside the others: the higher, the earlier it is its turn."""
-    sums = [0.0] * len(scores)
-    for name, weight in IMPORTANCE.items():
-        figures = [score[name] for score in scores]
-        width = max(figures) - min(figures) or 1.0
-        sums = [total + weight * (figure - min(figures)) / width for total, figure in zip(sums, figures, strict=True)]
-    return sums
+            changed = reading.changed({*order, layer}, theirs, states, layer)
+            scores[2, layer] = cosine(states[-1] * norm, changed[-1] * norm)
+        least, most = scores[:, left].aminmax(dim=1, keepdim=True)
+        importance = ((scores[:, left] - least) / (most - least).clamp(min=1e-12)).sum(0)
+        best = importance.argsort(descending=True).tolist()
+        order += [left[place] for place in best[: -(-len(alone) // SIZES)]]
+        states = reading.changed(order, theirs, reading.states, 0)
+    return order, [dict(zip(("lts", "lrs", "mds"), each, strict=True)) for each in scores.T.tolist()]
 
 
 def cosine(ours: torch.Tensor, theirs: torch.Tensor) -> float:
@@ -177,37 +138,31 @@ def cosine(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 class Losses:
     """What a text loses, beside what the model predicts of it as it is."""
 
-    def __init__(self, weights: Weights, reading: Reading) -> None:
-        count = weights.checkpoint.spec.num_layers
-        last = LayerRange(count - 1, count)
+    def __init__(self, weights: Weights, chunks: torch.Tensor, states: Sequence[torch.Tensor]) -> None:
+        end = weights.checkpoint.spec.num_layers
+        last = LayerRange(end - 1, end)
         self._head = Shard(weights, ShardSpec(last, 0, 1, is_first=False, is_last=True), last)
-        self._chunks = reading.chunks
-        self._full = [*self._predicted(reading.states)]
-        pairs = zip(self._full, self._chunks, strict=True)
-        self.perplexity = math.exp(sum(F.nll_loss(full, tokens[1:]).item() for full, tokens in pairs) / len(self._full))
+        self._chunks = chunks
+        self._full = [*self._predicted(states)]
+        pairs = zip(self._full, chunks[:, 1:], strict=True)
+        self.perplexity = math.exp(sum(F.nll_loss(*pair).item() for pair in pairs) / len(chunks))
 
     def _predicted(self, states: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Log-probabilities of each chunk's tokens but the first."""
-        count, length = self._chunks.shape
-        for hidden in states[-1].view(count, length, -1):
-            yield self._head.logits(hidden, range(length - 1), SOLO).log_softmax(-1)
+        """Log-probabilities after each chunk's tokens but the last."""
+        for hidden in states[-1].view(*self._chunks.shape, -1):
+            yield self._head.logits(hidden, range(len(hidden) - 1), SOLO).log_softmax(-1)
 
     def of(self, states: Sequence[torch.Tensor]) -> dict[str, float]:
-        """Growth of the perplexity with its standard error over the chunks; agreement of the likeliest tokens; divergence."""
+        """Growth of the perplexity and its standard error over the chunks, agreement of the likeliest tokens, divergence."""
         rows = []
-        for full, found, tokens in zip(self._full, self._predicted(states), self._chunks, strict=True):
-            growth = F.nll_loss(found, tokens[1:]) - F.nll_loss(full, tokens[1:])
+        for tokens, full, found in zip(self._chunks[:, 1:], self._full, self._predicted(states), strict=True):
+            growth = F.nll_loss(found, tokens) - F.nll_loss(full, tokens)
             agreement = (found.argmax(-1) == full.argmax(-1)).float().mean()
             rows.append(torch.stack([growth, agreement, F.kl_div(found, full, reduction="batchmean", log_target=True)]))
         each = torch.stack(rows).double()
         growth, agreement, divergence = each.mean(0).tolist()
-        error = each[:, 0].std().item() / math.sqrt(len(rows))
-        return {
-            "loss": math.expm1(growth),
-            "error": math.exp(growth) * error,
-            "agreement": agreement,
-            "divergence": divergence,
-        }
+        error = math.exp(growth) * each[:, 0].std().item() / math.sqrt(len(rows))
+        return {"loss": math.expm1(growth), "error": error, "agreement": agreement, "divergence": divergence}
 
 
 def chunks_of(folder: Path, text: str, length: int) -> torch.Tensor:
@@ -220,33 +175,40 @@ def chunks_of(folder: Path, text: str, length: int) -> torch.Tensor:
     start = tokenizer.encode("")[:1]
     tokens = tokenizer.encode(text, add_special_tokens=False)
     step = length - len(start)
-    count = min(MOST_CHUNKS, len(tokens) // step)
-    if count < FEWEST_CHUNKS:
-        raise CheckpointError(f"the text has {len(tokens)} tokens; {FEWEST_CHUNKS * step} are needed, better more")
-    return torch.tensor([[*start, *tokens[at : at + step]] for at in range(0, count * step, step)])
+    count = min(CHUNKS[-1], len(tokens) // step)
+    if count not in CHUNKS:
+        raise CheckpointError(
+            f"the text has {len(tokens)} tokens, and {CHUNKS[0] * step} are the fewest; name a longer --text"
+        )
+    return torch.tensor([[*start, *tokens[place : place + step]] for place in range(0, count * step, step)])
 
 
 def measured(folder: Path, text: str) -> dict[str, Any]:
-    """All of ``measure``, in this process."""
-    weights = Weights(Checkpoint(folder), torch.float32)
+    """As ``measure``, in this process."""
+    weights = OneFormat(Checkpoint(folder), torch.float32)
     model = weights.checkpoint.spec
     layers = single_layers(weights)
     chunks = chunks_of(folder, text, min(CHUNK_TOKENS, model.max_position_embeddings))
     reading = Reading(weights, layers, chunks)
     scored = Reading(weights, layers, chunks[:SCORED_CHUNKS])
-    losses = Losses(weights, reading)
+    losses = Losses(weights, chunks, reading.states)
+    step = -(-model.num_layers // SIZES)
     formats = {}
     for name in ("int8", "int4") if all(groups(model).values()) else ("int8",):
-        rounded = single_layers(Weights(RoundedCheckpoint(folder, name), torch.float32))
-        order, scores = ordered(scored, rounded)
-        step = -(-model.num_layers // SIZES)
-        sets = {size: order[:size] for size in (*range(step, model.num_layers, step), model.num_layers)}
-        formats[name] = {
-            "order": order,
-            "scores": dict(enumerate(scores)),
-            "prefixes": {size: losses.of(reading.with_format(some, rounded)) for size, some in sets.items()},
-            "singles": {layer: losses.of(reading.with_format([layer], rounded)) for layer in order},
+        weights.name = name
+        theirs = single_layers(weights)
+        order, scores = ordered(scored, theirs, weights.norm())
+        sets = {
+            "prefixes": {size: order[:size] for size in (*range(step, model.num_layers, step), model.num_layers)},
+            "singles": {layer: [layer] for layer in range(model.num_layers)},
         }
+        lost = {
+            kind: {
+                key: losses.of(reading.changed(some, theirs, reading.states, min(some))) for key, some in each.items()
+            }
+            for kind, each in sets.items()
+        }
+        formats[name] = {"order": order, "scores": dict(enumerate(scores)), **lost}
     return {"tokens": chunks.numel(), "perplexity": losses.perplexity, "formats": formats}
 
 
