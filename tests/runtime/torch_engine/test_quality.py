@@ -117,7 +117,7 @@ def test_layers_that_do_not_change_come_first(monkeypatch):
     monkeypatch.setattr(quality, "SIZES", 4)
     weights = quality.OneFormat(Checkpoint(FOLDER), torch.float32)
     ours = quality.single_layers(weights)
-    reading = quality.Reading(weights, ours, quality.chunks_of(FOLDER, TEXT, 128)[:1])
+    reading = quality.HeldText(weights, ours, quality.chunks_of(FOLDER, TEXT, 128)[:1])
     weights.name = "int4"
     theirs = quality.single_layers(weights)
     for layer in (1, 0):  # those that do the most
