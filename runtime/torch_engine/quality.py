@@ -106,12 +106,13 @@ class HeldText:
 
 
 def ordered(held: HeldText, theirs: Sequence[Shard], norm: torch.Tensor) -> tuple[list[int], list[dict[str, float]]]:
-    """The layers in a format, the least sensitive first, and each one's scores; ``norm`` is of the model's output.
+    """The layers in a format, the least sensitive first, and each one's scores.
 
-    All are mean cosines over the tokens, and the higher they are the less a layer minds. ``lts``: of the layer's output with its
-    input (how little the layer does). ``lrs``: of its output with that in the format (how little that changes). ``mds``: of the
+    All scores are mean cosines over the tokens, and the higher they are the less a layer minds. ``lts``: of the layer's output with
+    its input (how little the layer does). ``lrs``: of its output with that in the format (how little that changes). ``mds``: of the
     model's output with the layers so far in the format and that with this one as well (how little the model notices). A layer's
-    importance is their sum, each from 0 to 1 over the layers that are left: they spread by very different amounts.
+    importance is their sum, each from 0 to 1 over the layers that are left: they spread by very different amounts. ``norm`` is of
+    the model's output.
     """
     states = held.states
     alone = [held.through(states[: layer + 1], [shard])[-1] for layer, shard in enumerate(theirs)]
@@ -171,7 +172,9 @@ class Losses:
 
 
 def chunks_of(folder: Path, text: str, length: int) -> torch.Tensor:
-    """The text's beginning in tokens, ``[chunks, length]``, each chunk after what the tokenizer puts before a text.
+    """The text's beginning in tokens, ``[chunks, length]``.
+
+    Each chunk comes after what the tokenizer puts before a text.
 
     Raises:
         CheckpointError: there is no tokenizer, or the text is too short.
