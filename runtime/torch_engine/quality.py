@@ -24,7 +24,7 @@ from runtime.torch_engine.worker.attention import Attention
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import SOLO, Peers, Solo
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
-from runtime.torch_engine.worker.weights import LayerShare, LayerWeights, Weights
+from runtime.torch_engine.worker.weights import Weights
 from runtime.weight_formats import groups
 
 CHUNK_TOKENS = 128
@@ -50,19 +50,12 @@ def measure(checkpoint: Path, text: str) -> dict[str, object]:
     return dict(json.loads(done.stdout))
 
 
-class OneFormat(Weights):
-    """Weights of a checkpoint with each layer in the same format."""
-
-    name: str | None = None
-
-    def layer(self, layer: int, share: LayerShare, name: str | None = None) -> LayerWeights:
-        return super().layer(layer, share, name or self.name)
-
-
-def single_layers(weights: Weights) -> list[Shard]:
-    """The layers of a checkpoint, each by itself."""
+def single_layers(weights: Weights, name: str | None = None) -> list[Shard]:
+    """The layers of a checkpoint in a format, each by itself."""
     ranges = [LayerRange(layer, layer + 1) for layer in range(weights.checkpoint.spec.num_layers)]
-    return [Shard(weights, ShardSpec(each, 0, 1, is_first=False, is_last=False), each) for each in ranges]
+    return [
+        Shard(weights, ShardSpec(each, 0, 1, is_first=False, is_last=False, formats=(name,)), each) for each in ranges
+    ]
 
 
 class Before(Solo):
@@ -108,11 +101,11 @@ class HeldText:
 def ordered(held: HeldText, theirs: Sequence[Shard], norm: torch.Tensor) -> tuple[list[int], list[dict[str, float]]]:
     """The layers in a format, the least sensitive first, and each one's scores.
 
-    All scores are mean cosines over the tokens, and the higher they are the less a layer minds. ``lts``: of the layer's output with
-    its input (how little the layer does). ``lrs``: of its output with that in the format (how little that changes). ``mds``: of the
-    model's output with the layers so far in the format and that with this one as well (how little the model notices). A layer's
-    importance is their sum, each from 0 to 1 over the layers that are left: they spread by very different amounts. ``norm`` is of
-    the model's output.
+    All scores are mean cosines over the tokens, and the higher they are the less a layer minds. ``lts``: of the layer's output
+    with its input (how little the layer does). ``lrs``: of its output with that in the format (how little that changes).
+    ``mds``: of the model's output with the layers so far in the format and that with this one as well (how little the model
+    notices). A layer's importance is their sum, each from 0 to 1 over the layers that are left: they spread by very different
+    amounts. ``norm`` is of the model's output.
     """
     states = held.states
     alone = [held.through(states[: layer + 1], [shard])[-1] for layer, shard in enumerate(theirs)]
@@ -193,7 +186,7 @@ def chunks_of(folder: Path, text: str, length: int) -> torch.Tensor:
 
 def measured(folder: Path, text: str) -> dict[str, Any]:
     """As ``measure``, in this process."""
-    weights = OneFormat(Checkpoint(folder), torch.float32)
+    weights = Weights(Checkpoint(folder), torch.float32)
     model = weights.checkpoint.spec
     layers = single_layers(weights)
     chunks = chunks_of(folder, text, min(CHUNK_TOKENS, model.max_position_embeddings))
@@ -203,8 +196,7 @@ def measured(folder: Path, text: str) -> dict[str, Any]:
     step = -(-model.num_layers // SIZES)
     formats = {}
     for name in ("int8", "int4") if all(groups(model).values()) else ("int8",):
-        weights.name = name
-        theirs = single_layers(weights)
+        theirs = single_layers(weights, name)
         order, scores = ordered(scored, theirs, weights.norm())
         sets = {
             "prefixes": {size: order[:size] for size in (*range(step, model.num_layers, step), model.num_layers)},
