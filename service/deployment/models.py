@@ -53,6 +53,8 @@ class ServedModel:
     """Its devices: no other model's."""
     engine: EngineChoice
     workload: Mapping[str, Workload]
+    quality: Path | None = None
+    """The file of its quality in weight formats, where it names one."""
 
     @property
     def name(self) -> str:
@@ -262,6 +264,7 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         cluster=cluster,
         engine=engine,
         workload=_workloads(source, (*path, "workload"), spec),
+        quality=source.file.parent / Path(data["quality"]).expanduser() if "quality" in data else None,
     )
 
 

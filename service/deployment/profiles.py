@@ -11,10 +11,17 @@ import os
 import platform
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import yaml
+
+from runtime.errors import CheckpointError
+from runtime.process.content import PinnedCheckpoint, other_files
+from runtime.weight_formats import groups
 from selector.models import CpuSamples, Profile, ProfileError
 from selector.profiles import KIND as CPU
 from selector.profiles import fit_cpu, load
@@ -24,6 +31,9 @@ from service.deployment.models import ServedModel
 from service.deployment.settings import NEWS
 from service.documents.errors import DeploymentError, RefusedError
 from validator.models import Speed
+
+if TYPE_CHECKING:
+    from selector.quality import QualityCurve
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +90,51 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
     log.info("the CPU was %s", made)
     _write(file, json.dumps({"profile": profile.to_mapping(), "pace_s": min(before_s, pace_s())}, indent=2))
     return profile
+
+
+def _quality_file(checkpoint: Path, folder: Path) -> Path:
+    return folder / "profiles" / f"quality-{checkpoint.resolve().name}.yaml"
+
+
+def keep_quality(checkpoint: Path, folder: Path, text: str) -> Path:
+    """Write what was measured of a checkpoint in weight formats to where ``quality_of`` finds it.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    file = _quality_file(checkpoint, folder)
+    _replace(file, text)
+    return file
+
+
+def quality_of(model: ServedModel, folder: Path) -> "QualityCurve | None":
+    """What was measured of a model's checkpoint in weight formats.
+
+    None: nothing, or of another checkpoint, which is logged.
+
+    Raises:
+        DeploymentError: the model names a file that is none, or of another checkpoint.
+    """
+    file = model.quality or (model.checkpoint and _quality_file(model.checkpoint, folder))
+    if file is None or not (model.quality or file.exists()):
+        return None
+    from selector.quality import QualityCurve  # most commands do without
+
+    try:
+        curve = QualityCurve.from_mapping(yaml.safe_load(file.read_text(encoding="utf-8")))
+        differ = other_files(curve.checkpoint, PinnedCheckpoint.of(model.checkpoint or Path()).digests)
+        why = f"it was measured for another checkpoint ({', '.join(differ[:3])})" if differ else ""
+        if not why and curve.groups != groups(model.spec):
+            why = "it was measured with other groups of int4"
+        if not why:
+            return curve
+    except (OSError, ValueError, yaml.YAMLError, ProfileError, CheckpointError) as error:
+        why = " ".join(str(error).split())
+    why = f"{file}: {why}; `intentctl profile --quality` measures anew"
+    if model.quality:
+        raise DeploymentError(f"{model.where}: {why}")
+    log.warning("%s", why)
+    return None
 
 
 def fitted(model: ServedModel, profiles: Mapping[str, Profile]) -> ServedModel:
@@ -181,11 +236,14 @@ def _processor() -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """All or nothing; a folder that cannot be written only costs the next process a measurement."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
-    except OSError:
-        return
+    """A folder that cannot be written only costs the next process a measurement."""
+    with suppress(OSError):
+        _replace(file, text)
+
+
+def _replace(file: Path, text: str) -> None:
+    """All or nothing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(f".{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(file)
