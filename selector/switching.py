@@ -10,6 +10,7 @@ from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, v
 from runtime.footprint import Piece, blocks, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from runtime.replicas.steps import Change, changes
+from runtime.weight_formats import value_bytes
 from selector import explain
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput, SwitchPrediction, Way
 from selector.performance.load import times
@@ -59,7 +60,7 @@ def _lacking(now: Topology | None, target: Topology, model: ModelSpec) -> Mappin
     sizes = dict.fromkeys(target.devices, 0.0)
     for device, pieces in owned(target, model).items():
         for piece in pieces:
-            width = BYTES_PER_VALUE[target.stage_of(piece.layer).precision_of(piece.layer).weights]
+            width = value_bytes(_weights_of(target, piece.layer), model)
             same = (
                 now
                 and piece in held.get(device, ())

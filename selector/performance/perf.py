@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology, rank_part
+from runtime.weight_formats import value_bytes
 from selector.models import Profile, ProfileError
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
@@ -93,7 +94,7 @@ class LayerCost:
             ProfileError: a format without figures.
         """
         flops_s = _compute_rate(precision.activations, profile)
-        weight_s = BYTES_PER_VALUE[precision.weights] / _weight_rate(precision.weights, profile)
+        weight_s = value_bytes(precision.weights, model) / _weight_rate(precision.weights, profile)
         heads = len(rank_part(model.num_kv_heads, tp, 0)) / model.num_kv_heads
         width = len(rank_part(model.intermediate_size, tp, 0)) / model.intermediate_size
         experts = model.num_experts > 1
