@@ -128,6 +128,20 @@ def _part_of(replica: Topology, problem: SearchInput, target: Topology) -> Searc
     return replace(problem, workload=replace(workload, concurrency=max(1, mine)))
 
 
+def is_swap(now: Topology | None, target: Topology, engine: Capabilities | None) -> bool:
+    """Whether only weight formats of layers change, which the engine exchanges between two steps.
+
+    KV and requests stay where they are.
+    """
+    if now is None or engine is None or engine.base is None:
+        return False
+    old, new = (
+        [(each.devices, each.layers, {each.precision_of(layer).kv for layer in each.layers}) for each in side.stages]
+        for side in (now, target)
+    )
+    return old == new
+
+
 def without_outage(candidates: Iterable[Candidate], problem: SearchInput) -> list[Candidate]:
     """Those to which a switch goes while what runs serves."""
     return [each for each in candidates if way(each.topology, problem) != "restart"]
@@ -266,10 +280,13 @@ def _bringing_up(target: Topology, problem: SearchInput) -> tuple[Band, Band, tu
 
     Weights come from the storage of each node, which its devices share, and over the link of each device. What a host holds
     already is not read again, where the engine keeps to that. Where the file names no engine it is a usual one, on GPUs.
+    A swap starts nothing.
     """
     engine = problem.capabilities
     is_cpu = all(kind.lower() == "cpu" for kind in problem.cluster.kinds)
     start = engine.start_s if engine else BUILT_IN_START if is_cpu else vllm_start()
+    if is_swap(problem.now, target, engine):
+        start = (0.0, 0.0)
     if engine and target in engine.standby:
         return STANDBY, (0.0, 0.0), ()
     now = problem.now if (engine.shares_weights if engine else is_cpu) else None
