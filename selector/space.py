@@ -31,14 +31,15 @@ def stage_kinds(
         for tp in range(1, pool.node_size + 1)
         for name in precisions
         if name in profiles[pool.kind].precisions
-        and _has_figures(tp, profiles[pool.kind])
+        and _has_figures(StageKind(place, pool.kind, tp, name, base), profiles[pool.kind])
         and not _limited(tp, name, problem)
         and not _splits_badly(tp, name, problem)
     ]
 
 
-def _has_figures(tp: int, profile: Profile) -> bool:
-    return tp == 1 or tp <= max(profile.allreduce_s, default=1)
+def _has_figures(kind: StageKind, profile: Profile) -> bool:
+    computes = kind.formats.activations in profile.flops_s
+    return computes and (kind.tp == 1 or kind.tp <= max(profile.allreduce_s, default=1))
 
 
 def _splits_badly(tp: int, precision: str, problem: SearchInput) -> str:

@@ -33,7 +33,8 @@ MAY_IMPORT = {
     "prompts": (),
     "intent": ("prompts",),
     "validator": modules(
-        "intent: models document messages readback windows", "runtime: models capabilities footprint errors weight_formats"
+        "intent: models document messages readback windows",
+        "runtime: models capabilities footprint errors weight_formats",
     ),
     "selector": modules(
         "intent: models tables",
