@@ -17,7 +17,7 @@ from selector.performance.load import times
 from selector.performance.perf import Step
 from selector.pipelines.operating import BLOCK_TOKENS, OperatingLoad
 from selector.prediction import server_of
-from selector.space import crowded, no_room, streamed
+from selector.space import crowded, no_room, streamed, swaps
 
 LOAD_BYTES_S = {"nvlink": 20e9, "pcie": 20e9, "network": 10e9, "shared-memory": 2e9}
 """Link of a node to how fast a device there takes weights from the host: PCIe 4.0 x16 as reached, memory copies on a CPU."""
@@ -126,20 +126,6 @@ def _part_of(replica: Topology, problem: SearchInput, target: Topology) -> Searc
     workload = problem.workload
     mine = math.ceil(workload.concurrency * room / of_all) if of_all else workload.concurrency
     return replace(problem, workload=replace(workload, concurrency=max(1, mine)))
-
-
-def is_swap(now: Topology | None, target: Topology, engine: Capabilities | None) -> bool:
-    """Whether only weight formats of layers change, which the engine exchanges between two steps.
-
-    KV and requests stay where they are.
-    """
-    if now is None or engine is None or engine.base is None:
-        return False
-    old, new = (
-        [(each.devices, each.layers, {each.precision_of(layer).kv for layer in each.layers}) for each in side.stages]
-        for side in (now, target)
-    )
-    return old == new
 
 
 def without_outage(candidates: Iterable[Candidate], problem: SearchInput) -> list[Candidate]:
@@ -285,7 +271,7 @@ def _bringing_up(target: Topology, problem: SearchInput) -> tuple[Band, Band, tu
     engine = problem.capabilities
     is_cpu = all(kind.lower() == "cpu" for kind in problem.cluster.kinds)
     start = engine.start_s if engine else BUILT_IN_START if is_cpu else vllm_start()
-    if is_swap(problem.now, target, engine):
+    if swaps(target, problem):
         start = (0.0, 0.0)
     if engine and target in engine.standby:
         return STANDBY, (0.0, 0.0), ()

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     ),
     "selector": modules(
         "intent: models tables",
-        "runtime: models capabilities footprint forms sync.stream errors replicas.choice replicas.steps weight_formats",
+        "runtime: models capabilities footprint forms sync.stream sync.swap errors replicas.choice replicas.steps weight_formats",
     ),
     "runtime": (),
     "service": ("prompts", "intent", "validator", "selector", "runtime"),

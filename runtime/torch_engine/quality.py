@@ -1,7 +1,7 @@
 """What weight formats cost a checkpoint in quality, measured on a text.
 
-``measure`` starts ``python -m runtime.torch_engine.quality CHECKPOINT``, so that the caller loads no torch; one thread computes.
-The layers are the engine's own, each run by itself, with activations in float32.
+``measure`` starts ``python -m runtime.torch_engine.quality CHECKPOINT``, which is like a worker: one thread. The layers are the
+engine's own, each run by itself, with activations in float32.
 """
 
 import json
@@ -209,7 +209,13 @@ def measured(folder: Path, text: str) -> dict[str, Any]:
             for kind, each in sets.items()
         }
         formats[name] = {"order": order, "scores": dict(enumerate(scores)), **lost}
-    return {"tokens": chunks.numel(), "perplexity": losses.perplexity, "formats": formats}
+    return {
+        "layers": model.num_layers,
+        "groups": groups(model),
+        "tokens": chunks.numel(),
+        "perplexity": losses.perplexity,
+        "formats": formats,
+    }
 
 
 def main() -> None:
