@@ -396,7 +396,7 @@ class SearchInput:
 
     @property
     def losses(self) -> Mapping[str, float]:
-        """Weight format to what all layers in it lose, at least: as measured, else as the deployment states it."""
+        """Weight format to what all layers in it lose at least: as measured, else as stated."""
         measured = self.quality.formats if self.quality else {}
         return {**self.limits.quality_loss, **{name: curve.least_loss for name, curve in measured.items()}}
 

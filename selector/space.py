@@ -227,7 +227,7 @@ def crowded(topology: Topology, problem: SearchInput) -> str:
 
 
 def swaps(topology: Topology, problem: SearchInput) -> bool:
-    """Whether only weight formats change, which the engine exchanges between steps, a few layers at a time."""
+    """Whether only weight formats change, which the engine exchanges between steps."""
     engine = problem.capabilities
     return engine is not None and engine.base is not None and problem.now is not None and is_swap(problem.now, topology)
 

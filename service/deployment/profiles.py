@@ -131,8 +131,13 @@ def quality_of(model: ServedModel, folder: Path) -> QualityCurve | None:
     return None
 
 
-def fitted(model: ServedModel, profiles: Mapping[str, Profile]) -> ServedModel:
-    """With engine settings that suit how long its steps take, where it runs on CPUs alone in fp32."""
+def fitted(model: ServedModel, profiles: Mapping[str, Profile], folder: Path) -> ServedModel:
+    """With its measured quality, and with engine settings that suit its steps on CPUs in fp32.
+
+    Raises:
+        DeploymentError: it names a file of its quality that is none, or of another checkpoint.
+    """
+    model = dataclasses.replace(model, curve=quality_of(model, folder))
     on_cpus = {*model.cluster.kinds} == {CPU} and CPU in profiles and "fp32" in profiles[CPU].flops_s
     if model.engine.name != "torch" or not on_cpus:
         return model
@@ -212,7 +217,7 @@ def _speed(name: str) -> Speed | None:
 
 
 def _fingerprint(checkpoint: Path, computes: str) -> str:
-    """What the measurement depends on: the processor, how many cores may be used, the model, and what it computes in."""
+    """What the measurement depends on: processor, cores that may be used, model, and what it computes in."""
     config = (checkpoint / "config.json").read_bytes()
     machine = f"{_processor()} {len(os.sched_getaffinity(0))} {checkpoint.resolve()} {computes}"
     return hashlib.sha256(machine.encode() + config).hexdigest()[:16]

@@ -134,7 +134,7 @@ def test_settings_follow_from_a_cpu_where_all_runs_on_one_that_was_measured(tmp_
     slow = dataclasses.replace(fit_cpu(SAMPLES), flops_s={"fp32": 1e6})
     model = deployment.model()
     known = {**profiles_of(deployment, tmp_path / "data"), **({} if named else {"CPU": slow})}
-    assert (profiles.fitted(model, known) != model) is is_fitted
+    assert (profiles.fitted(model, known, tmp_path) != model) is is_fitted
 
 
 def test_speeds_are_peaks_of_the_data_sheet_and_a_measured_kind_has_none(tmp_path):
