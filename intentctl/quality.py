@@ -1,4 +1,7 @@
-"""``intentctl profile --quality``: measure what weight formats cost a model, and write it where plans find it."""
+"""``intentctl profile --quality``: measure what weight formats cost a model.
+
+It is written to where plans find it.
+"""
 
 import hashlib
 from datetime import UTC, datetime
@@ -37,7 +40,7 @@ def run(options: QualityOptions, form: OutputFormat, out: Path | None) -> None:
     with new_file(out) as file:
         render.talk(f"measuring {checkpoint} on {source}; this takes minutes ...")
         try:
-            document = {
+            document: Document = {
                 "model": checkpoint.resolve().name,
                 "checkpoint": PinnedCheckpoint.of(checkpoint).digests,
                 "text": {"source": source, "sha256": hashlib.sha256(text.encode()).hexdigest()},

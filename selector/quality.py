@@ -21,7 +21,10 @@ class QualityError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FormatCurve:
-    """Layers in one format: which are to be first, and by which share a held text's perplexity grew with sets of them."""
+    """Layers in one format: which are to be first, and what sets of them lose.
+
+    That is the share by which the perplexity of a held text grew.
+    """
 
     order: tuple[int, ...]
     """All layers, the least sensitive first."""
@@ -78,16 +81,17 @@ class QualityCurve:
         return max(0.0, self.formats[name].singles.get(layer, usual)) if name in self.formats else usual
 
     @classmethod
-    def from_mapping(cls, mapping: Any) -> Self:
+    def from_mapping(cls, mapping: Mapping[str, object]) -> Self:
         """Read what the measurement wrote.
 
         Raises:
             QualityError: naming what is missing, or is none.
         """
+        data: Any = mapping
         try:
-            layers = int(mapping["layers"])
-            curves = {name: _curve(name, curve, layers) for name, curve in mapping["formats"].items()}
-            return cls({**mapping["checkpoint"]}, {**mapping["groups"]}, layers, curves)
+            layers = int(data["layers"])
+            curves = {name: _curve(name, curve, layers) for name, curve in data["formats"].items()}
+            return cls({**data["checkpoint"]}, {**data["groups"]}, layers, curves)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             what = f"it lacks {error}" if isinstance(error, LookupError) else str(error)
             raise QualityError(f"it is no measured quality, or not all of one: {what}") from None

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -24,7 +25,6 @@ from runtime.weight_formats import groups
 from selector.models import CpuSamples, Profile, ProfileError
 from selector.profiles import KIND as CPU
 from selector.profiles import fit_cpu, load
-from selector.quality import QualityCurve
 from service.deployment.engine_settings import fitted as fitted_engine
 from service.deployment.engines import base
 from service.deployment.file import Deployment
@@ -32,6 +32,9 @@ from service.deployment.models import ServedModel
 from service.deployment.settings import NEWS
 from service.documents.errors import DeploymentError, RefusedError
 from validator.models import Speed
+
+if TYPE_CHECKING:
+    from selector.quality import QualityCurve
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +108,10 @@ def keep_quality(checkpoint: Path, folder: Path, text: str) -> Path:
     return file
 
 
-def quality_of(model: ServedModel, folder: Path) -> QualityCurve | None:
-    """What was measured of a model's checkpoint in weight formats; None: nothing, or of another one, which is logged.
+def quality_of(model: ServedModel, folder: Path) -> "QualityCurve | None":
+    """What was measured of a model's checkpoint in weight formats.
+
+    None: nothing, or of another checkpoint, which is logged.
 
     Raises:
         DeploymentError: the model names a file that is none, or of another checkpoint.
@@ -114,6 +119,8 @@ def quality_of(model: ServedModel, folder: Path) -> QualityCurve | None:
     file = model.quality or (model.checkpoint and _quality_file(model.checkpoint, folder))
     if file is None or not (model.quality or file.exists()):
         return None
+    from selector.quality import QualityCurve  # most commands do without
+
     try:
         curve = QualityCurve.from_mapping(yaml.safe_load(file.read_text(encoding="utf-8")))
         differ = other_files(curve.checkpoint, PinnedCheckpoint.of(model.checkpoint or Path()).digests)

@@ -48,24 +48,12 @@ def found():
         return quality.measured(FOLDER, TEXT)
 
 
-class Mixed(Weights):
-    """Weights of which some layers are in a format."""
-
-    def __init__(self, formats: dict[int, str]) -> None:
-        super().__init__(Checkpoint(FOLDER), torch.float32)
-        self._formats = formats
-
-    def layer(self, layer, share, name=None):
-        return super().layer(layer, share, self._formats.get(layer, name))
-
-
 def whole_pass(formats: dict[int, str]) -> tuple[float, torch.Tensor]:
     """Mean negative log-likelihood and likeliest tokens by the whole model at once."""
-    weights = Mixed(formats)
+    weights = Weights(Checkpoint(FOLDER), torch.float32)
     model = weights.checkpoint.spec
-    shard = Shard(
-        weights, ShardSpec(LayerRange(0, model.num_layers), 0, 1, True, True), LayerRange(0, model.num_layers)
-    )
+    layers = LayerRange(0, model.num_layers)
+    shard = Shard(weights, ShardSpec(layers, 0, 1, True, True, tuple(formats.get(layer) for layer in layers)), layers)
     chunks = quality.chunks_of(FOLDER, TEXT, 128)
     losses = []
     likeliest = []
@@ -115,11 +103,10 @@ def test_scores_are_high_where_little_changes(found):
 
 def test_layers_that_do_not_change_come_first(monkeypatch):
     monkeypatch.setattr(quality, "SIZES", 4)
-    weights = quality.OneFormat(Checkpoint(FOLDER), torch.float32)
+    weights = Weights(Checkpoint(FOLDER), torch.float32)
     ours = quality.single_layers(weights)
-    reading = quality.Reading(weights, ours, quality.chunks_of(FOLDER, TEXT, 128)[:1])
-    weights.name = "int4"
-    theirs = quality.single_layers(weights)
+    reading = quality.HeldText(weights, ours, quality.chunks_of(FOLDER, TEXT, 128)[:1])
+    theirs = quality.single_layers(weights, "int4")
     for layer in (1, 0):  # those that do the most
         theirs[layer] = ours[layer]
     order, scores = quality.ordered(reading, theirs, weights.norm())
