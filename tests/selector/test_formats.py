@@ -105,6 +105,8 @@ def test_groups_of_int4_that_tp_would_cut_are_refused_by_name(problem, profiles,
     required = PrecisionRule("require", "int4", "int4")
     plan = plan_of(planned(problem, profiles, ticket, required, config("tp", "==", 2)))
     assert set(formats_of(plan.target)) == {"int4"}
+    assert plan.prediction.quality_source == "assumed"
+    assert "quality loss unknown" in plan.reasons[0]
     refused = infeasible(planned(problem, profiles, ticket, required, config("tp", "==", 4)))
     assert "TP 4 cuts groups of 32 of int4 in the mlp width 320 of counting" in " ".join(refused.reasons)
 
