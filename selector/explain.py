@@ -13,7 +13,7 @@ from intent.models import (
 )
 from runtime.capabilities import Batching
 from runtime.models import Topology
-from selector.models import Candidate, LeftOut, Margin, SearchInput, SwitchPrediction
+from selector.models import Candidate, LeftOut, Margin, Prediction, SearchInput, SwitchPrediction
 from selector.objectives import UNSAID, Balance, Bound, said_for
 from selector.pipelines.optimum import Proof
 
@@ -245,7 +245,15 @@ def summary(candidate: Candidate) -> str:
         ]
     )
     doubt = f"± {prediction.error_band:.0%}, {prediction.source}"
-    return f"{candidate_words(candidate)} on {_devices(candidate)}{_shares(candidate)}: {readings} ({doubt})"
+    where = f"{candidate_words(candidate)} on {_devices(candidate)}{_shares(candidate)}"
+    return f"{where}: {readings} ({doubt}){_lost(prediction)}"
+
+
+def _lost(prediction: Prediction) -> str:
+    """Of quality, as the rest of a sentence; nothing where nothing is."""
+    if prediction.quality_loss:
+        return f", quality loss {amount(prediction.quality_loss, 'ratio')} {prediction.quality_source}"
+    return ", quality loss unknown" if prediction.quality_source == "assumed" else ""
 
 
 def set_bound(cost: float, most_rps: float, asked_rps: float, *, priced: bool) -> str:
@@ -317,7 +325,8 @@ _UNWEIGHED = {
     "throughput_tok": "caps what is sent, which no topology does",
     "throughput_req": "caps what is sent, which no topology does",
     "reconfig_pause": "bounds the switch, not what runs",
-    "quality_loss": "the deployment states no limits.quality_loss per precision",
+    "quality_loss": "the deployment states no limits.quality_loss per precision, and `intentctl profile --quality` did not "
+    "measure it",
     "cost": "the deployment states no usd_per_hour for {kinds}",
     "availability": "does not follow from a topology",
     "error_rate": "does not follow from a topology",

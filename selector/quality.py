@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from runtime.models import FULL
-from selector.models import ProfileError
 
 QualitySource = Literal["measured", "assumed"]
+SIZES = 8
+"""Of sets of layers that are tried."""
+
+
+class QualityError(ValueError):
+    """A measured quality that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,16 @@ class FormatCurve:
         if len(layers) == 1:
             return self.singles.get(min(layers))
         return self.prefixes.get(len(layers)) if layers == {*self.order[: len(layers)]} else None
+
+    @property
+    def least_loss(self) -> float:
+        """With all layers, if each lost no more than those of the best set do: what a search may hope for."""
+        return min((max(0.0, loss) * len(self.order) / count for count, loss in self.prefixes.items()), default=1.0)
+
+    def sets(self, most: float | None) -> list[frozenset[int]]:
+        """The sets in order that lose no more than so much, the largest among them; a few of many."""
+        known = sorted(count for count, loss in self.prefixes.items() if most is None or loss <= most)
+        return [frozenset(self.order[:count]) for count in known[:: -(len(known) // SIZES + 1)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +85,7 @@ class QualityCurve:
         """Read what the measurement wrote.
 
         Raises:
-            ProfileError: naming what is missing, or is none.
+            QualityError: naming what is missing, or is none.
         """
         data: Any = mapping
         try:
@@ -79,13 +94,13 @@ class QualityCurve:
             return cls({**data["checkpoint"]}, {**data["groups"]}, layers, curves)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             what = f"it lacks {error}" if isinstance(error, LookupError) else str(error)
-            raise ProfileError(f"it is no measured quality, or not all of one: {what}") from None
+            raise QualityError(f"it is no measured quality, or not all of one: {what}") from None
 
 
 def _curve(name: str, mapping: Any, num_layers: int) -> FormatCurve:
     curve = FormatCurve(tuple(mapping["order"]), _losses(mapping["prefixes"]), _losses(mapping["singles"]))
     if sorted(curve.order) != [*range(num_layers)]:
-        raise ProfileError(f"the order of {name} does not have each of {num_layers} layers once")
+        raise QualityError(f"the order of {name} does not have each of {num_layers} layers once")
     return curve
 
 

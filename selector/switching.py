@@ -10,13 +10,14 @@ from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, v
 from runtime.footprint import Piece, blocks, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from runtime.replicas.steps import Change, changes
+from runtime.weight_formats import value_bytes
 from selector import explain
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput, SwitchPrediction, Way
 from selector.performance.load import times
 from selector.performance.perf import Step
 from selector.pipelines.operating import BLOCK_TOKENS, OperatingLoad
 from selector.prediction import server_of
-from selector.space import crowded, no_room, streamed
+from selector.space import crowded, no_room, streamed, swaps
 
 LOAD_BYTES_S = {"nvlink": 20e9, "pcie": 20e9, "network": 10e9, "shared-memory": 2e9}
 """Link of a node to how fast a device there takes weights from the host: PCIe 4.0 x16 as reached, memory copies on a CPU."""
@@ -59,7 +60,7 @@ def _lacking(now: Topology | None, target: Topology, model: ModelSpec) -> Mappin
     sizes = dict.fromkeys(target.devices, 0.0)
     for device, pieces in owned(target, model).items():
         for piece in pieces:
-            width = BYTES_PER_VALUE[target.stage_of(piece.layer).precision_of(piece.layer).weights]
+            width = value_bytes(_weights_of(target, piece.layer), model)
             same = (
                 now
                 and piece in held.get(device, ())
@@ -265,10 +266,13 @@ def _bringing_up(target: Topology, problem: SearchInput) -> tuple[Band, Band, tu
 
     Weights come from the storage of each node, which its devices share, and over the link of each device. What a host holds
     already is not read again, where the engine keeps to that. Where the file names no engine it is a usual one, on GPUs.
+    A swap starts nothing.
     """
     engine = problem.capabilities
     is_cpu = all(kind.lower() == "cpu" for kind in problem.cluster.kinds)
     start = engine.start_s if engine else BUILT_IN_START if is_cpu else vllm_start()
+    if swaps(target, problem):
+        start = (0.0, 0.0)
     if engine and target in engine.standby:
         return STANDBY, (0.0, 0.0), ()
     now = problem.now if (engine.shares_weights if engine else is_cpu) else None

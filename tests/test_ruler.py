@@ -21,10 +21,10 @@ from tests.test_architecture import PACKAGES, ROOT, Function, Source, circles, m
 MAX_STATEMENTS = {
     "prompts": 7,
     "intent": 8_034,
-    "validator": 873,
-    "selector": 4_392,
+    "validator": 874,
+    "selector": 4_538,
     "runtime": 12_169,
-    "service": 10_540,
+    "service": 10_580,
     "intentctl": 4_500,
 }
 MAX_STATEMENTS_OF_A_FILE = 380

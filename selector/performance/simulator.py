@@ -145,10 +145,16 @@ def step_s(
             slope = (reduce[after, 1] - reduce[after - 1, 1]) / (reduce[after, 0] - reduce[after - 1, 0])
             reduce_s = reduce[after - 1, 1] + (size - reduce[after - 1, 0]) * slope
     for kind in range(layers.shape[0]):
-        count, token, attend, fixed, experts, missed, kv_read, elementwise, overhead = layers[kind]
+        count, token, attend, fixed, experts, missed, kv_read, elementwise, overhead, packed, unpacked = layers[kind]
         if not count:
             continue
         weights = fixed + experts * (1 - missed**tokens if missed else 1.0)
+        if packed != token or unpacked != 1.0:  # by tokens alone, so that steps of as many take one way
+            few = (packed * tokens) ** OVERLAP + weights**OVERLAP
+            if (token * tokens) ** OVERLAP + (weights * unpacked) ** OVERLAP < few:
+                weights *= unpacked
+            else:
+                token = packed
         compute = token * tokens + attend * attended
         gemm = weights * (1 + (compute / weights) ** OVERLAP) ** (1 / OVERLAP)
         total += count * (gemm + kv_read * kv + elementwise * tokens + overhead + ALLREDUCES_PER_LAYER * reduce_s)

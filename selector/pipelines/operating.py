@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import HEADROOM, kv_bytes_per_token
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology, rank_part
+from runtime.weight_formats import value_bytes
 from selector.models import Profile, SearchInput, Workload
 from selector.performance.load import IDLE_RPS, SERVING_SHARE
 from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
@@ -142,6 +143,14 @@ class StageKind:
     kind: str
     tp: int
     precision: str
+    base: str | None = None
+    """Format of activations and KV where the engine keeps it, whatever that of weights (``Capabilities.base``)."""
+
+    @property
+    def formats(self) -> Precision:
+        """Of weights, activations and KV."""
+        usual = Precision.named(self.base or self.precision, self.kind)
+        return usual.beside(self.precision, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,15 +306,18 @@ class Setting:
     batching: Batching = USUAL_BATCHING
     kv_bytes: float = math.inf
     """That the engine keeps on each device, at most."""
+    kv_tokens: float = math.inf
+    """Whose KV the engine keeps with full formats, at most."""
 
     @classmethod
     def of(cls, problem: SearchInput, profiles: Mapping[str, Profile]) -> "Setting":
         """That of a problem."""
-        losses = problem.limits.quality_loss
+        losses = problem.losses
         load = OperatingLoad.of(problem.workload)
         engine = problem.capabilities
-        kept = engine.kv_bytes if engine and engine.kv_bytes else math.inf
-        return cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching, kv_bytes=kept)
+        kept, tokens = (engine.kv_bytes, engine.kv_tokens) if engine else (None, None)
+        here = cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching)
+        return replace(here, kv_bytes=kept or math.inf, kv_tokens=tokens or math.inf)
 
 
 def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times]:
@@ -416,8 +428,7 @@ class _Costs:
 
 def _one_layer(kind: StageKind, setting: Setting) -> StageCost:
     gpus = [gpu.index for gpu in setting.cluster.gpus if gpu.kind == kind.kind]
-    precision = Precision.named(kind.precision, kind.kind)
-    stage = Stage(kind.kind, tuple(gpus[: kind.tp]), LayerRange(0, 1), precision)
+    stage = Stage(kind.kind, tuple(gpus[: kind.tp]), LayerRange(0, 1), kind.formats)
     return stage_costs(Topology((stage,)), setting.model, setting.cluster, setting.profiles)[0]
 
 
@@ -439,7 +450,7 @@ def capacities(
     ``runtime.footprint``.
     """
     model = setting.model
-    formats = [Precision.named(kind.precision, kind.kind) for kind in kinds]
+    formats = [kind.formats for kind in kinds]
     wide = [model.embedding_parameters * max(2.0, BYTES_PER_VALUE[precision.activations]) for precision in formats]
     embedding = np.array([[size] for size in wide])
     tp = np.array([[kind.tp] for kind in kinds])
@@ -447,12 +458,14 @@ def capacities(
     largest = [model.rank_parameters(kind.tp, 0) for kind in kinds]
     heads = np.array([[len(rank_part(model.num_kv_heads, kind.tp, 0)) / model.num_kv_heads] for kind in kinds])
     weights = np.array(
-        [[size * BYTES_PER_VALUE[precision.weights]] for size, precision in zip(largest, formats, strict=True)]
+        [[size * value_bytes(precision.weights, model)] for size, precision in zip(largest, formats, strict=True)]
     )
     kv = np.array([[kv_bytes_per_token(model, precision.kv) / model.num_layers] for precision in formats]) * heads
     tokens = np.maximum(points.batch, setting.load.held) * setting.load.blocks * BLOCK_TOKENS
     per_layer = weights + kv * tokens
-    kept = setting.kv_bytes / (kv * tokens)
+    saved = np.array([[value_bytes(each.kv, model) - value_bytes(each.weights, model)] for each in formats])
+    most_tokens = setting.kv_tokens + np.maximum(0.0, saved) * np.array([[size] for size in largest]) / kv
+    kept = np.where(tokens <= most_tokens, setting.kv_bytes / (kv * tokens), 0.0)
     return {
         (first, last): np.maximum(
             0.0, np.minimum(kept, (usable - first * embedding - last * embedding / tp) / per_layer) - _CLOSE

@@ -17,6 +17,7 @@ from runtime.notation import parse_topology
 from runtime.torch_engine.models import base_of
 from selector.models import MOST_P95, PUBLIC_CHAT, SearchInput, Spread, Workload, WorkloadError
 from selector.profiles import KIND as CPU
+from selector.quality import QualityCurve
 from service.deployment.engine_settings import EngineChoice, read_engine, refuse_start, refuse_unused
 from service.deployment.located_yaml import Key, LocatedYaml, Section
 from service.documents.errors import RefusedError
@@ -55,6 +56,8 @@ class ServedModel:
     workload: Mapping[str, Workload]
     quality: Path | None = None
     """The file of its quality in weight formats, where it names one."""
+    curve: QualityCurve | None = None
+    """What was measured of that, once it was read."""
 
     @property
     def name(self) -> str:
@@ -79,6 +82,7 @@ class ServedModel:
             engine,
             precision=self.precision,
             running=engine.running if engine else None,
+            quality=self.curve,
         )
 
     def reach(self, now: Topology) -> Cluster:

@@ -26,6 +26,7 @@ from selector.models import CpuSamples, Profile, ProfileError
 from selector.profiles import KIND as CPU
 from selector.profiles import fit_cpu, load
 from service.deployment.engine_settings import fitted as fitted_engine
+from service.deployment.engines import base
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel
 from service.deployment.settings import NEWS
@@ -52,7 +53,7 @@ def load_profiles(deployment: Deployment, model: ServedModel, folder: Path) -> d
 def _profile(kind: str, deployment: Deployment, model: ServedModel, folder: Path) -> Profile:
     name = deployment.profiles.get(kind)
     if kind == CPU and name is None:
-        return cpu_profile(_measurable(model), folder)
+        return cpu_profile(_measurable(model), folder, base(model))
     try:
         return dataclasses.replace(load(name or kind), kind=kind)
     except ProfileError as error:
@@ -69,9 +70,9 @@ def _measurable(model: ServedModel) -> Path:
         ) from error
 
 
-def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
-    """This machine's profile for a checkpoint, measured if it was not before."""
-    file = _kept(checkpoint, folder)
+def cpu_profile(checkpoint: Path, folder: Path, computes: str = "fp32") -> Profile:
+    """This machine's profile for a checkpoint that is served in a format, measured if it was not before."""
+    file = _kept(checkpoint, folder, computes)
     try:
         return Profile.from_mapping(json.loads(file.read_text(encoding="utf-8"))["profile"])
     except (OSError, LookupError, ValueError, TypeError, AttributeError, ProfileError):
@@ -80,7 +81,7 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
 
     NEWS.info("measuring this CPU with %s, for up to a minute; the profile is kept", checkpoint)
     before_s = pace_s()
-    found = measure(checkpoint)
+    found = measure(checkpoint, computes)
     when = datetime.fromtimestamp(found.at_s, UTC)
     made = (
         f"measured on {when:%Y-%m-%d %H:%M}Z at a load of {found.load:.1f}, "
@@ -137,12 +138,17 @@ def quality_of(model: ServedModel, folder: Path) -> "QualityCurve | None":
     return None
 
 
-def fitted(model: ServedModel, profiles: Mapping[str, Profile]) -> ServedModel:
-    """With engine settings that suit how long its steps take, where it runs on CPUs alone in fp32."""
-    on_cpus = {*model.cluster.kinds} == {CPU} and CPU in profiles and "fp32" in profiles[CPU].flops_s
+def fitted(model: ServedModel, profiles: Mapping[str, Profile], folder: Path) -> ServedModel:
+    """With its measured quality, and with engine settings that suit its steps on CPUs.
+
+    Raises:
+        DeploymentError: it names a file of its quality that is none, or of another checkpoint.
+    """
+    model = dataclasses.replace(model, curve=quality_of(model, folder))
+    on_cpus = {*model.cluster.kinds} == {CPU} and CPU in profiles and base(model) in profiles[CPU].flops_s
     if model.engine.name != "torch" or not on_cpus:
         return model
-    return dataclasses.replace(model, engine=fitted_engine(model.engine, model.spec, profiles[CPU]))
+    return dataclasses.replace(model, engine=fitted_engine(model.engine, model.spec, profiles[CPU], base(model)))
 
 
 def crowded(deployment: Deployment, devices: Collection[int]) -> str:
@@ -162,7 +168,7 @@ def forget_outdated(model: ServedModel, folder: Path) -> None:
     """Have the CPU measured anew where it is quicker than it was then; tell where it is slower."""
     if CPU not in model.cluster.kinds or model.checkpoint is None:
         return
-    file = _kept(model.checkpoint, folder)
+    file = _kept(model.checkpoint, folder, base(model))
     try:
         then_s = float(json.loads(file.read_text(encoding="utf-8"))["pace_s"])
     except (OSError, LookupError, ValueError, TypeError):
@@ -197,8 +203,8 @@ def pace_s() -> float:
     return min(once() for _ in range(9))
 
 
-def _kept(checkpoint: Path, folder: Path) -> Path:
-    return folder / "profiles" / f"cpu-{_fingerprint(checkpoint)}.json"
+def _kept(checkpoint: Path, folder: Path, computes: str) -> Path:
+    return folder / "profiles" / f"cpu-{_fingerprint(checkpoint, computes)}.json"
 
 
 def speeds(deployment: Deployment) -> dict[str, Speed]:
@@ -217,10 +223,10 @@ def _speed(name: str) -> Speed | None:
     return Speed(profile.memory_bytes_s, max(profile.flops_s.values()))
 
 
-def _fingerprint(checkpoint: Path) -> str:
-    """What the measurement depends on: the processor, how many cores may be used, and the model."""
+def _fingerprint(checkpoint: Path, computes: str) -> str:
+    """What the measurement depends on: processor, cores that may be used, model, and what it computes in."""
     config = (checkpoint / "config.json").read_bytes()
-    machine = f"{_processor()} {len(os.sched_getaffinity(0))} {checkpoint.resolve()}"
+    machine = f"{_processor()} {len(os.sched_getaffinity(0))} {checkpoint.resolve()} {computes}"
     return hashlib.sha256(machine.encode() + config).hexdigest()[:16]
 
 
