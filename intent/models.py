@@ -100,6 +100,7 @@ Offset = Annotated[int, Keywords(minimum=0)]
 Period = Annotated[int, Keywords(minimum=60, maximum=366 * 86_400, multipleOf=60)]
 """Seconds, whole minutes."""
 BoundOp = Annotated[Op, Keywords(enum=["<=", ">=", "=="])]
+Layers = Annotated[str, Keywords(pattern="^((0|[1-9][0-9]{0,2})-(0|[1-9][0-9]{0,2})|(first|last) [1-9][0-9]{0,2}|middle)$")]
 Side = Annotated[str, Keywords(pattern="^(latency|throughput|cost|quality|tenant:.+)$")]
 
 _MEASURED = [
@@ -239,7 +240,20 @@ class PrecisionRule:
     window: Window = "always"
     tenant: NonEmpty | None = None
     model: NonEmpty | None = None
+    layers: Layers | None = None
+    """``8-16`` (both ends included, 0 is the first), ``first 4``, ``last 4`` or ``middle``; None: all of them."""
     type: Literal["precision"] = "precision"
+
+    def held(self, num_layers: int) -> range:
+        """The layers of a model with so many that it is about; ``middle`` is the middle half."""
+        start, _, end = (self.layers or f"first {num_layers}").replace(" ", "-").partition("-")
+        count = int(end or num_layers // 4)
+        parts = {
+            "first": range(count),
+            "last": range(num_layers - count, num_layers),
+            "middle": range(count, num_layers - count),
+        }
+        return parts[start] if start in parts else range(int(start), count + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import TextToken
 
 _USED = frozenset(
-    {Kind.PRECISION, Kind.QUANTISE, Kind.NEGATION, Kind.AVOID, Kind.ALLOW, Kind.COMPARISON, Kind.MAY, Kind.ONLY,
+    {Kind.PRECISION, Kind.LAYERS, Kind.QUANTISE, Kind.NEGATION, Kind.AVOID, Kind.ALLOW, Kind.COMPARISON, Kind.MAY, Kind.ONLY,
      Kind.QUALITY, *SCOPES}
 )  # fmt: skip
 
@@ -36,22 +36,35 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
         options = [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")]
         draft.ask("precision_unclear", formats[0], words, options)
         return []
+    if unclear := _unclear_layers(draft, clause):
+        words = draft.say("layers_unclear", said=draft.quoted(unclear))
+        ways = ("layers.first", "layers.middle")
+        draft.ask("layers_unclear", unclear, words, [draft.instead(unclear, draft.say(way)) for way in ways])
+        return []
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
     windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in (Kind.WINDOW, Kind.TENANT, Kind.MODEL))
-    for token, (window, tenant, model) in product(formats, product(windows, tenants, models)):
+    held = [name for token in clause.of(Kind.LAYERS) for name in token.value] or [None]
+    for token, (window, tenant, model), layers in product(formats, [*product(windows, tenants, models)], held):
         when = scopes.window(draft, window)
         who = scopes.tenant(draft, tenant)
         if when is None or who is False:
             continue
         value: Any = token.value if token.kind is Kind.PRECISION else "full"
         served = model.value if model else None
-        draft.add(PrecisionRule(rule, value, evidence, when, who, served), place)
+        draft.add(PrecisionRule(rule, value, evidence, when, who, served, layers), place)
     return [
         token
         for token in clause.tokens
         if token.kind not in _USED and not is_idle(token) and token.kind is not Kind.COUNTED
     ]
+
+
+def _unclear_layers(draft: Draft, clause: Clause) -> TextToken | None:
+    """``some layers``, ``the rest`` behind layers: words for layers that do not say which."""
+    told = any(isinstance(goal, PrecisionRule) and goal.layers for goal in draft.goals)
+    words = clause.of(Kind.LAYERS, *([Kind.WORKLOAD] if told else []))
+    return next((token for token in words if token.kind is Kind.WORKLOAD or not token.value), None)
 
 
 def _again(draft: Draft, clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None:
@@ -98,8 +111,8 @@ def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None
 
 
 def _is_about_time(clause: Clause) -> bool:
-    """Whether the word only stands in front of the window."""
+    """Whether the word only stands in front of the window, or of layers."""
     return any(
-        token.kind is Kind.ONLY and other.kind is Kind.WINDOW and other.value != "always"
+        token.kind is Kind.ONLY and other.kind in {Kind.WINDOW, Kind.LAYERS} and other.value != "always"
         for token, other in pairwise(clause.tokens)
     )

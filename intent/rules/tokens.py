@@ -8,7 +8,7 @@ Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phra
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, product
 from typing import Any
 
@@ -21,7 +21,8 @@ from intent.rules.quantities import parse_number
 from intent.rules.spelling import corrected, doubtful, heard, parted
 from intent.tables import table
 from intent.times import TimeMatch, find
-from intent.times.periods import Period, find_periods
+from intent.times.periods import find_periods
+from intent.times.pieces import number_of
 from intent.times.spans import REST, find_rest
 
 _NAMES = table("intent.rules", "names")
@@ -82,11 +83,13 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     tokens: list[TextToken] = []
     after = 0
     periods = list(find_periods(folded.text))
-    lasting = {start: seconds for start, _, seconds in periods}
+    layers = list(_layers(folded.text))
+    meant = {start: (Kind.OVER, seconds) for start, _, seconds in periods}
+    meant |= {start: (Kind.LAYERS, named or "") for start, _, named in layers}
     for match in sorted(
         [
-            *(TimeMatch(start, end, None, _MEASURED) for start, end, _ in periods),
-            *find(_masked(folded.text, periods), catalogue),
+            *(TimeMatch(start, end, None, _MEASURED) for start, end, _ in (*periods, *layers)),
+            *find(_masked(folded.text, (*periods, *layers)), catalogue),
             *_references(folded.text, names.phrases),
             *_dates(folded.text),
             *_rests(folded.text),
@@ -97,9 +100,38 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
             continue
         tokens += _said(_words(text, folded, after, match.start, names), names)
         after = match.end - _daily(folded.text, match)
-        kind, value = (Kind.OVER, lasting[match.start]) if match.problem == _MEASURED else _meaning(match, folded.text)
+        kind, value = meant[match.start] if match.problem == _MEASURED else _meaning(match, folded.text)
         tokens.append(TextToken(kind, value, *folded.span(match.start, after)))
     return tokens + _said(_words(text, folded, after, len(folded.text), names), names)
+
+
+@cache
+def _layer_words() -> re.Pattern[str]:
+    """The patterns of ``layers.yaml`` as one, with a group for what each names."""
+    data = table("intent.rules", "layers")
+    words = "|".join(f"(?P<{name}>{'|'.join(patterns)})" for name, patterns in data["named"].items())
+    for name, part in reversed(data["parts"].items()):
+        words = words.replace(f"<{name}>", part)
+    return re.compile(words, re.ASCII)
+
+
+def _layers(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Words for layers in a folded text with what they name; () where that is open."""
+    for match in _layer_words().finditer(text):
+        numbers = map(number_of, _NUMBERS.findall(match[0].partition("(")[0]))
+        counts = [f"{number:g}" for number in numbers if number is not None] or ["1"]
+        named = {
+            "both": [f"first {counts[0]}", f"last {counts[-1]}"],
+            "first": [f"first {counts[0]}"],
+            "last": [f"last {counts[0]}"],
+            "middle": ["middle"],
+            "range": [f"{first}-{last}" for first, last in zip(counts[::2], counts[1::2], strict=False)],
+            "one": [f"{count}-{count}" for count in counts],
+        }
+        yield *match.span(), tuple(named.get(match.lastgroup or "", ()))
+
+
+_NUMBERS = re.compile(r"\d+|[a-z]+|[一二两三四五六七八九十]+")
 
 
 def _daily(text: str, match: TimeMatch) -> int:
@@ -111,7 +143,7 @@ def _daily(text: str, match: TimeMatch) -> int:
     return 2 if whole_days and words.endswith(("每天", "每日")) and len(words) > 2 else 0
 
 
-def _masked(text: str, periods: Iterable[Period]) -> str:
+def _masked(text: str, periods: Iterable[tuple[int, int, object]]) -> str:
     """The text without what only looks like a time: ``node a every day``, ``no worse than today``."""
     for start, end, _ in periods:
         text = text[:start] + "#" * (end - start) + text[end:]
