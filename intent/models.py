@@ -100,7 +100,9 @@ Offset = Annotated[int, Keywords(minimum=0)]
 Period = Annotated[int, Keywords(minimum=60, maximum=366 * 86_400, multipleOf=60)]
 """Seconds, whole minutes."""
 BoundOp = Annotated[Op, Keywords(enum=["<=", ">=", "=="])]
-Layers = Annotated[str, Keywords(pattern="^((0|[1-9][0-9]{0,2})-(0|[1-9][0-9]{0,2})|(first|last) [1-9][0-9]{0,2}|middle)$")]
+Layers = Annotated[
+    str, Keywords(pattern="^((0|[1-9][0-9]{0,2})-(0|[1-9][0-9]{0,2})|(first|last) [1-9][0-9]{0,2}|middle)$")
+]
 Side = Annotated[str, Keywords(pattern="^(latency|throughput|cost|quality|tenant:.+)$")]
 
 _MEASURED = [

@@ -256,7 +256,8 @@ def _readable(goal: Goal, problem: SearchInput) -> bool:
         if goal.op == "<=" and goal.metric in THROUGHPUTS:
             return False  # what a tenant may send
         return goal.metric in EVALUATED and (goal.value is not None or goal.op in {"minimize", "maximize"})
-    return isinstance(goal, Config) or (isinstance(goal, PrecisionRule) and not (goal.tenant and goal.rule == "allow"))
+    is_leave = isinstance(goal, PrecisionRule) and goal.rule == "allow" and bool(goal.tenant or goal.layers)
+    return isinstance(goal, Config | PrecisionRule) and not is_leave
 
 
 def _priced(goal: Bound, problem: SearchInput) -> Bound:
@@ -313,27 +314,34 @@ def precisions_for(
 
     What runs now is kept (the first full format, when nothing runs), so that no quality is lost unsaid. Rules change
     that: ``forbid`` takes away and, when it hits all that runs, opens every other format; ``allow`` adds; ``require``
-    and ``min`` replace. One pipeline serves every tenant: what is said for one takes away from all, and opens nothing.
+    and ``min`` replace. One pipeline serves every tenant: what is said for one takes away from all, and opens nothing. Rules for
+    some layers alone say nothing of the others.
     """
+    rules = [rule for rule in rules if not rule.layers]
     narrowing = [rule for rule in rules if rule.rule == "forbid" or said_for(rule)]
-    allowed = [name for name in available if all(name in _permitted(rule, available) for rule in narrowing)]
+    allowed = [name for name in available if all(name in permitted(rule, available) for rule in narrowing)]
     kept = set(running) & set(available) or set([name for name in available if name in FULL][:1])
     chosen = kept & set(allowed) or set(allowed)
     for rule in rules:
         if rule.tenant is None and rule.rule == "allow":
             chosen |= _named(rule)
         elif rule.tenant is None and rule.rule in {"require", "min"}:
-            chosen = _permitted(rule, available)
+            chosen = permitted(rule, available)
     return tuple(name for name in allowed if name in chosen)
 
 
-def _permitted(rule: PrecisionRule, names: Collection[str]) -> set[str]:
+def permitted(rule: PrecisionRule, names: Collection[str] = BYTES_PER_VALUE) -> set[str]:
     """What a rule that narrows leaves of some formats."""
     named = _named(rule)
     if rule.rule == "min":
         least = min(BYTES_PER_VALUE[name] for name in named)
         named = {name for name in names if BYTES_PER_VALUE[name] >= least}
     return set(names) - named if rule.rule == "forbid" else set(names) & named
+
+
+def weights_in(topology: Topology, layers: Collection[int]) -> set[str]:
+    """The weight formats that some layers have."""
+    return {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers if layer in layers}
 
 
 def said_for(goal: Goal) -> str | None:
@@ -349,7 +357,8 @@ def named_tenants(problem: SearchInput) -> tuple[str, ...]:
 
 def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
     """The tenants whom a replica may not serve, by what was said for them; "" is everyone else."""
-    formats = {stage.precision_of(layer).weights for stage in replica.stages for layer in stage.layers}
+    num_layers = problem.model.num_layers
+    formats = weights_in(replica, range(num_layers))
     opened = [goal for goal in problem.for_tenants if isinstance(goal, PrecisionRule) and goal.rule == "allow"]
     barred = set[str]()
     for name in formats & {goal.value for goal in opened}:
@@ -359,7 +368,7 @@ def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
             named = problem.cluster.named(goal.selector)
             breaks = bool(set(replica.devices) - named if goal.rule == "require" else set(replica.devices) & named)
         else:
-            breaks = goal.rule != "allow" and formats != _permitted(goal, formats)
+            breaks = goal.rule != "allow" and not weights_in(replica, goal.held(num_layers)) <= permitted(goal)
         barred |= {_tenant_of(goal) or ""} if breaks else set()
     return frozenset(barred)
 

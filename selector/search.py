@@ -13,6 +13,7 @@ from runtime.replicas.choice import Bounds
 from runtime.replicas.steps import changes
 from selector import explain
 from selector.finder import Finder
+from selector.layer_rules import in_formats, unmet
 from selector.models import (
     Candidate,
     Infeasible,
@@ -36,6 +37,7 @@ from selector.objectives import (
     precisions_for,
     said_for,
     sort_goals,
+    weights_in,
 )
 from selector.prediction import as_it_runs
 from selector.ranking import Ranking
@@ -107,7 +109,11 @@ class _Question:
         """Why what runs may not go on; empty: it may."""
         now = self.finder.problem.now
         finder = self.for_sets if now and len(now.replicas) > 1 else self.finder
-        return blocker(now, finder.problem, finder.precisions) if now else ""
+        rules = self.demands.rules
+        if now and in_formats(now, rules, finder.problem.model.num_layers) != now:
+            return "layers have other formats than what was asked for them"
+        named = {rule.value for rule in rules if rule.layers}
+        return blocker(now, finder.problem, (*finder.precisions, *named)) if now else ""
 
 
 def select(
@@ -120,6 +126,8 @@ def select(
     stays where it holds as much as any and nothing is to be minimised or maximised.
     """
     question = _opened(goals, problem, profiles, ticket)
+    if lacking := unmet(question.demands.rules, _available(question.finder.problem, profiles)):
+        return Infeasible((lacking, *question.asked.notes), None, left_out=question.asked.left_out)
     today = question.today
     bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]
     if question.where.frozen or (problem.now and bans):
@@ -176,7 +184,7 @@ def _for_sets(goals: Sequence[Goal], demands: Demands, problem: SearchInput, fin
 
 def _is_leave(goal: Goal) -> bool:
     """Whether it opens a format for one tenant alone."""
-    return isinstance(goal, PrecisionRule) and goal.rule == "allow" and goal.tenant is not None
+    return isinstance(goal, PrecisionRule) and goal.rule == "allow" and goal.tenant is not None and not goal.layers
 
 
 def _bounds(goal: Bound, metric: str) -> TypeGuard[Objective]:
@@ -313,7 +321,11 @@ def _precisions(
 ) -> tuple[str, ...]:
     """The weight formats to search: by the rules, and any in which a bound on quality leaves a layer."""
     available = _available(problem, profiles)
-    running = weights_of(problem.now) if problem.now else {problem.precision} if problem.precision else set[str]()
+    ruled = {layer for rule in rules if rule.layers for layer in rule.held(problem.model.num_layers)}
+    others = set(range(problem.model.num_layers)) - ruled
+    running = (
+        weights_in(problem.now, others) if problem.now else {problem.precision} if problem.precision else set[str]()
+    )
     chosen = precisions_for(rules, running, available)
     most = demands.most_quality_loss
     if most is None:

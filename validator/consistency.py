@@ -151,7 +151,7 @@ def check_precisions(goals: Sequence[Goal], site: Site, words: MessageWords) -> 
     rules = _rules(goals)
     excluded = False
     for (first, a), (second, b) in combinations(rules, 2):
-        if _exclude(a, b, site) and together(a, b, site):
+        if _exclude(a, b, site) and together(a, b, site) and _share_layers(a, b, site):
             excluded = True
             yield words.clash("precisions_exclude", (first, a), (second, b))
     if len(rules) > 1 and not excluded:
@@ -163,7 +163,8 @@ def _rules(goals: Sequence[Goal]) -> PrecisionRules:
 
 
 def _covering(goal: Goal, rules: PrecisionRules, site: Site) -> PrecisionRules:
-    return [(number, rule) for number, rule in rules if covers(rule, goal, site)]
+    layers = getattr(goal, "layers", None)
+    return [(number, rule) for number, rule in rules if covers(rule, goal, site) and rule.layers == layers]
 
 
 def _left(rules: Sequence[PrecisionRule], site: Site) -> frozenset[str]:
@@ -179,6 +180,15 @@ def _exclude(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
         return not left_by(a) & left_by(b)
     allowing, other = (a, b) if a.rule == "allow" else (b, a)
     return not named(allowing) & left_by(other) and _scope(a, site) == _scope(b, site)
+
+
+def _share_layers(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
+    """Whether both are about one layer of some model; one that forbids for a part takes it out of what is said for all."""
+    narrow, wide = (a, b) if a.layers else (b, a)
+    if narrow.layers and narrow.rule == "forbid" and not wide.layers:
+        return False
+    counts = {spec.num_layers for spec in site.models.values()}
+    return any(set(a.held(count)) & set(b.held(count)) for count in counts) or a.layers == b.layers
 
 
 def _scope(rule: PrecisionRule, site: Site) -> tuple[object, ...]:

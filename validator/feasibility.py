@@ -192,7 +192,7 @@ def _narrows(goal: Goal) -> bool:
         return goal.key in {"tp", "pp"} and goal.op in {"<=", "=="}
     if isinstance(goal, Placement):
         return goal.rule in {"require", "forbid"} and goal.workload is None
-    return isinstance(goal, PrecisionRule) and goal.rule in {"require", "min", "forbid"}
+    return isinstance(goal, PrecisionRule) and goal.rule in {"require", "min", "forbid"} and not goal.layers
 
 
 def _most_devices(goals: Sequence[Goal], site: Site) -> Iterator[float]:
@@ -378,6 +378,11 @@ def _degree(number: int, goal: Config, site: Site, words: MessageWords) -> Itera
 
 def _format(number: int, goal: PrecisionRule, site: Site, words: MessageWords) -> Iterator[Finding]:
     """A rule that leaves nothing that is allowed, or allows what is not."""
+    for model in served(goal.model, site):
+        have = range(model.num_layers)
+        if not (held := goal.held(model.num_layers)) or {held[0], held[-1]} - {*have}:
+            facts = {"model": model.name, "have": have.stop, "last": have[-1]}
+            yield words.finding("no_such_layers", f"/goals/{number}/layers", goal, "layers_there", **facts)
     allowed = permitted(site.limits)
     wanted = named(goal) if goal.rule == "allow" else left_by(goal)
     if not wanted & allowed:

@@ -218,7 +218,10 @@ def _counts_a_thing(text: str, before: TextToken | None, number: TextToken, afte
         return True
     noun = (
         after is not None
-        and (after.kind in {Kind.UNKNOWN, Kind.AUDIENCE, Kind.TIMES, Kind.LAYERS} or text[after.start : after.end].lower() == "them")
+        and (
+            after.kind in {Kind.UNKNOWN, Kind.AUDIENCE, Kind.TIMES, Kind.LAYERS}
+            or text[after.start : after.end].lower() == "them"
+        )
         and str(after.value or "x")[:1].isalpha()
         and (word >= "\u3400" or 0 < after.start - number.end <= _ARTICLE)
         and (word.isascii() or len(word) == 1)

@@ -292,7 +292,9 @@ def _mapped(tokens: Sequence[TextToken]) -> Rewrite | None:
     if not kinds(tokens[1:], Kind.JOIN) or tokens[1].value != ":" or len(tokens) < 3:
         return None
     placed = tokens[0].kind in {Kind.TENANT, Kind.WORKLOAD} and tokens[2].kind is Kind.SELECTOR
-    ruled = tokens[0].kind in {Kind.SELECTOR, Kind.PRECISION} and tokens[2].kind in _RULINGS
+    ruled = (tokens[0].kind in {Kind.SELECTOR, Kind.PRECISION} and tokens[2].kind in _RULINGS) or (
+        tokens[0].kind is Kind.LAYERS and tokens[2].kind is Kind.PRECISION
+    )
     counted = tokens[0].kind is Kind.COUNTED and tokens[2].kind is Kind.QUANTITY
     limited = tokens[0].kind is Kind.RECONFIG and tokens[2].kind is Kind.COMPARISON
     if placed or ruled or counted or limited:
