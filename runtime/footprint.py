@@ -197,7 +197,7 @@ def blocks(
     Of replicas all together.
 
     0 if nothing is. An engine that keeps ``kv_bytes`` on each device, or ``kv_tokens`` in all, has no more
-    (``Capabilities``).
+    (``Capabilities``), but for what layers in fewer bits free of the latter.
     """
     if len(topology.replicas) > 1:
         return sum(
@@ -211,7 +211,24 @@ def blocks(
         left = cluster.gpu(device).memory_bytes * (1 - HEADROOM) - weights[device]
         counts.append(int((left if kv_bytes is None else min(left, kv_bytes)) // per_block[device]))
     if kv_tokens is not None:
-        counts.append(kv_tokens // block_size)
+        counts.append(kv_tokens // block_size + freed_blocks(topology, model, block_size))
+    return max(0, min(counts))
+
+
+def freed_blocks(topology: Topology, model: ModelSpec, block_size: int) -> int:
+    """KV blocks that layers in fewer bits than their KV make room for: the minimum over devices.
+
+    Of replicas all together; 0 of full formats.
+    """
+    if len(topology.replicas) > 1:
+        return sum(freed_blocks(replica, model, block_size) for replica in topology.replicas)
+    per_block = block_bytes(topology, model, block_size)
+    counts = []
+    for stage in topology.stages:
+        formats = [stage.precision_of(layer) for layer in stage.layers]
+        saved = sum(value_bytes(each.kv, model) - value_bytes(each.weights, model) for each in formats)
+        for rank, device in enumerate(stage.devices):
+            counts.append(int(model.rank_parameters(stage.tp_size, rank) * saved // per_block[device]))
     return max(0, min(counts))
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 from intent.models import Config
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
-from runtime.models import Cluster, LayerRange, Node, Precision, Stage, Topology
+from runtime.models import Cluster, LayerRange, Node, Stage, Topology
 from selector.models import Profile, SearchInput, Way
 from selector.objectives import Bound, thresholds
 from selector.performance.load import IDLE_RPS
@@ -177,9 +177,8 @@ def _topology(pipeline: Pipeline, devices: Sequence[tuple[int, ...]]) -> Topolog
     for parts, given in zip(pipeline.stages, devices, strict=True):
         ends = list(accumulate((layers for _, layers in parts), initial=start))
         ranges = [LayerRange(*bounds) for bounds in pairwise(ends)]
-        precision, *others = [Precision.named(kind.precision, kind.kind) for kind, _ in parts]
-        overrides = tuple(zip(ranges[1:], others, strict=True))
-        stages.append(Stage(parts[0][0].kind, given, LayerRange(start, ends[-1]), precision, overrides))
+        formats = [kind.formats for kind, _ in parts]
+        stages.append(Stage.of(parts[0][0].kind, given, zip(ranges, formats, strict=True)))
         start = ends[-1]
     return Topology(tuple(stages))
 

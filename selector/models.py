@@ -1,7 +1,7 @@
 """The nouns of the selector, its errors, and common models by name."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, Self, get_args
@@ -150,6 +150,10 @@ class Profile:
     source: "Source"
     extrapolated: tuple[str, ...] = ()
     """Weight formats without an anchor of their own."""
+    packed_flops_s: Mapping[str, float] = field(default_factory=dict)
+    """Weight format to FLOP/s of products by weights as they are, which suit few tokens; absent: as ``flops_s`` has it."""
+    unpacked_share: Mapping[str, float] = field(default_factory=dict)
+    """The same formats to the share of ``memory_bytes_s`` at which weights are made whole first, which suits many tokens."""
     made: str = ""
     """When and how it was measured, in words; empty: its source says it."""
 
@@ -169,7 +173,7 @@ class Profile:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(map(str, mapping.keys() - known)):
             raise ProfileError(f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        if missing := sorted(known - mapping.keys() - {"extrapolated", "made"}):
+        if missing := sorted(known - mapping.keys() - {"extrapolated", "made", *_PACKED}):
             raise ProfileError(f"{where}: {', '.join(missing)} missing")
         if mapping["source"] not in get_args(Source):
             raise ProfileError(f"{where}: source is {mapping['source']!r}; use one of {', '.join(get_args(Source))}")
@@ -182,13 +186,16 @@ class Profile:
         return asdict(self)
 
 
+_PACKED = ("packed_flops_s", "unpacked_share")
+
+
 def _read(where: str, key: str, value: Any) -> Any:
     """One value of a profile in the type its field has."""
     if key in {"kind", "source", "made"}:
         return str(value)
     if key == "extrapolated":
         return tuple(map(str, _list(where, value)))
-    if key in {"flops_s", "compute_share", "weight_share"}:
+    if key in {"flops_s", "compute_share", "weight_share", *_PACKED}:
         return {name: _number(f"{where}.{name}", item) for name, item in _mapping(where, value).items()}
     if key == "allreduce_s":
         return {_whole(where, size): _points(f"{where}.{size}", item) for size, item in _mapping(where, value).items()}
@@ -201,7 +208,10 @@ def _check_figures(where: str, profile: Profile) -> None:
         raise ProfileError(
             f"{where}: weight_share needs a format, and compute_share the formats of flops_s ({', '.join(profile.flops_s)})"
         )
+    if profile.packed_flops_s.keys() != profile.unpacked_share.keys():
+        raise ProfileError(f"{where}: packed_flops_s and unpacked_share need the same formats")
     shares = {
+        **{f"unpacked_share.{name}": share for name, share in profile.unpacked_share.items()},
         **{f"compute_share.{name}": share for name, share in profile.compute_share.items()},
         **{f"weight_share.{name}": share for name, share in profile.weight_share.items()},
         "kv_share": profile.kv_share,
@@ -212,6 +222,7 @@ def _check_figures(where: str, profile: Profile) -> None:
             raise ProfileError(f"{where}: {name} is {share:g}; a share is more than 0 and at most 1")
     positive = {
         **{f"flops_s.{name}": peak for name, peak in profile.flops_s.items()},
+        **{f"packed_flops_s.{name}": peak for name, peak in profile.packed_flops_s.items()},
         **{key: getattr(profile, key) for key in ("memory_bytes_s", "elementwise_share", "p2p_bytes_s")},
     }
     for name, figure in positive.items():
@@ -282,6 +293,10 @@ class CpuSamples:
     """One hop between two ranks, small message."""
     step_overhead_s: float
     """Fixed cost of one step, layers left out."""
+    base: str = "fp32"
+    """What activations and KV are in."""
+    products_s: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    """Weight format to numbers of rows with seconds per value of a weight, over all products of a layer; of ``base``, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from intent.models import Config
 from runtime.errors import TopologyError
 from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
-from runtime.models import Topology
+from runtime.models import LayerRange, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
+from runtime.weight_formats import why_not
 from selector.models import Profile, SearchInput
 from selector.objectives import COMPARED
 from selector.pipelines.balance import MOST_STAGES
@@ -23,25 +24,29 @@ def stage_kinds(
     pools: Sequence[Pool], precisions: Collection[str], problem: SearchInput, profiles: Mapping[str, Profile]
 ) -> list[StageKind]:
     """Every kind of stage that heads, limits and engine allow, on devices with figures for it."""
+    base = problem.capabilities.base if problem.capabilities else None
     return [
-        StageKind(place, pool.kind, tp, name)
+        StageKind(place, pool.kind, tp, name, base)
         for place, pool in enumerate(pools)
         for tp in range(1, pool.node_size + 1)
         for name in precisions
         if name in profiles[pool.kind].precisions
-        and _has_figures(tp, profiles[pool.kind])
+        and _has_figures(StageKind(place, pool.kind, tp, name, base), profiles[pool.kind])
         and not _limited(tp, name, problem)
-        and not _splits_badly(tp, problem)
+        and not _splits_badly(tp, name, problem)
     ]
 
 
-def _has_figures(tp: int, profile: Profile) -> bool:
-    return tp == 1 or tp <= max(profile.allreduce_s, default=1)
+def _has_figures(kind: StageKind, profile: Profile) -> bool:
+    computes = kind.formats.activations in profile.flops_s
+    return computes and (kind.tp == 1 or kind.tp <= max(profile.allreduce_s, default=1))
 
 
-def _splits_badly(tp: int, problem: SearchInput) -> str:
+def _splits_badly(tp: int, precision: str, problem: SearchInput) -> str:
     engine = problem.capabilities
-    return "" if engine and tp in engine.tp_degrees else problem.model.undivided(tp)
+    uneven = "" if engine and tp in engine.tp_degrees else problem.model.undivided(tp)
+    ranks = Stage("", tuple(range(tp)), LayerRange(0, 1), Precision(precision, "", ""))
+    return uneven or why_not(precision, Topology((ranks,)), problem.model)
 
 
 def stage_counts(problem: SearchInput) -> list[int]:
@@ -113,7 +118,7 @@ def why_no_stage(problem: SearchInput, precisions: Collection[str]) -> tuple[str
     found: dict[str, str] = {}
     for tp in range(1, _largest_node(problem) + 1):
         for name in precisions:
-            if reason := _limited(tp, name, problem) or _splits_badly(tp, problem):
+            if reason := _limited(tp, name, problem) or _splits_badly(tp, name, problem):
                 found.setdefault(reason, f"TP{tp}@{name}")
     if reason := _too_deep(1, problem):
         found.setdefault(reason, "PP1")
@@ -138,8 +143,8 @@ def why_never(wish: Config, problem: SearchInput, precisions: Collection[str]) -
         return _too_deep(wish.value, problem)
     if wish.value > _largest_node(problem):
         return f"the largest node has {_largest_node(problem)} devices of a kind"
-    reasons = (_limited(wish.value, name, problem) for name in precisions)
-    return _splits_badly(wish.value, problem) or next(filter(None, reasons), "")
+    reasons = [_splits_badly(wish.value, name, problem) or _limited(wish.value, name, problem) for name in precisions]
+    return next(iter(reasons), "") if all(reasons) else ""
 
 
 def _largest_node(problem: SearchInput) -> int:
@@ -172,7 +177,8 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
     if limits.max_gpus is not None and len(topology.devices) > limits.max_gpus:
         return f"needs {len(topology.devices)} devices; the limit is {limits.max_gpus}"
     stages = [_limited(stage.tp_size, name, problem) for stage in topology.stages for name in sorted(formats)]
-    return next(filter(None, [_too_deep(topology.pp_size, problem), *stages]), "")
+    cut = [why_not(name, topology, problem.model) for name in sorted(formats)]
+    return next(filter(None, [_too_deep(topology.pp_size, problem), *stages, *cut]), "")
 
 
 def weights_of(topology: Topology) -> set[str]:

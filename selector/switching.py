@@ -10,6 +10,7 @@ from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, v
 from runtime.footprint import Piece, blocks, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from runtime.replicas.steps import Change, changes
+from runtime.weight_formats import value_bytes
 from selector import explain
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput, SwitchPrediction, Way
 from selector.performance.load import times
@@ -59,7 +60,7 @@ def _lacking(now: Topology | None, target: Topology, model: ModelSpec) -> Mappin
     sizes = dict.fromkeys(target.devices, 0.0)
     for device, pieces in owned(target, model).items():
         for piece in pieces:
-            width = BYTES_PER_VALUE[target.stage_of(piece.layer).precision_of(piece.layer).weights]
+            width = value_bytes(_weights_of(target, piece.layer), model)
             same = (
                 now
                 and piece in held.get(device, ())
@@ -125,6 +126,20 @@ def _part_of(replica: Topology, problem: SearchInput, target: Topology) -> Searc
     workload = problem.workload
     mine = math.ceil(workload.concurrency * room / of_all) if of_all else workload.concurrency
     return replace(problem, workload=replace(workload, concurrency=max(1, mine)))
+
+
+def is_swap(now: Topology | None, target: Topology, engine: Capabilities | None) -> bool:
+    """Whether only weight formats of layers change, which the engine exchanges between two steps.
+
+    KV and requests stay where they are.
+    """
+    if now is None or engine is None or engine.base is None:
+        return False
+    old, new = (
+        [(each.devices, each.layers, {each.precision_of(layer).kv for layer in each.layers}) for each in side.stages]
+        for side in (now, target)
+    )
+    return old == new
 
 
 def without_outage(candidates: Iterable[Candidate], problem: SearchInput) -> list[Candidate]:
@@ -265,10 +280,13 @@ def _bringing_up(target: Topology, problem: SearchInput) -> tuple[Band, Band, tu
 
     Weights come from the storage of each node, which its devices share, and over the link of each device. What a host holds
     already is not read again, where the engine keeps to that. Where the file names no engine it is a usual one, on GPUs.
+    A swap starts nothing.
     """
     engine = problem.capabilities
     is_cpu = all(kind.lower() == "cpu" for kind in problem.cluster.kinds)
     start = engine.start_s if engine else BUILT_IN_START if is_cpu else vllm_start()
+    if is_swap(problem.now, target, engine):
+        start = (0.0, 0.0)
     if engine and target in engine.standby:
         return STANDBY, (0.0, 0.0), ()
     now = problem.now if (engine.shares_weights if engine else is_cpu) else None

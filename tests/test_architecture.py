@@ -33,11 +33,12 @@ MAY_IMPORT = {
     "prompts": (),
     "intent": ("prompts",),
     "validator": modules(
-        "intent: models document messages readback windows", "runtime: models capabilities footprint errors"
+        "intent: models document messages readback windows",
+        "runtime: models capabilities footprint errors weight_formats",
     ),
     "selector": modules(
         "intent: models tables",
-        "runtime: models capabilities footprint forms sync.stream errors replicas.choice replicas.steps",
+        "runtime: models capabilities footprint forms sync.stream errors replicas.choice replicas.steps weight_formats",
     ),
     "runtime": (),
     "service": ("prompts", "intent", "validator", "selector", "runtime"),

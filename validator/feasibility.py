@@ -19,7 +19,8 @@ from intent.models import (
     PrecisionRule,
 )
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
-from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
+from runtime.models import Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
+from runtime.weight_formats import value_bytes
 from validator.consistency import everywhere, left_by, left_for, named, open_to, permitted
 from validator.intervals import covers, hard, interval, satisfies
 from validator.models import MessageWords, Site
@@ -294,7 +295,7 @@ def _pass_bytes(model: ModelSpec, formats: frozenset[str]) -> float:
 
     Every layer, of its experts those that one token uses, and the output head.
     """
-    width = min(BYTES_PER_VALUE[name] for name in formats)
+    width = min(value_bytes(name, model) for name in formats)
     return model.num_layers * model.active_layer_parameters * width + model.embedding_parameters * HEAD_BYTES
 
 

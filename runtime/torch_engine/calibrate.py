@@ -15,22 +15,25 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from runtime.errors import CheckpointError, RuntimeFault
 from runtime.kv.store import KvShape, KvStore
-from runtime.models import LayerRange
+from runtime.models import BYTES_PER_VALUE, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.process.channel import BlockingChannel
 from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker.attention import Attention
+from runtime.torch_engine.worker.backends import DTYPES
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import SOLO, Group, GroupMemory, GroupShape, Hop
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
-from runtime.torch_engine.worker.weights import Weights
+from runtime.torch_engine.worker.weights import LayerShare, LayerWeights, Weights
+from runtime.weight_formats import why_not
 
 _BLOCK_TOKENS = 32
 _LARGE_VALUES = 1 << 18  # 1 MiB of float32: bandwidth, not latency
@@ -48,7 +51,7 @@ _TELLING = ("gemm_s", "memory_s", "all_s")
 class Calibration:
     """What was measured, and how far it can be trusted."""
 
-    figures: Mapping[str, float]
+    figures: Mapping[str, Any]
     """Seconds and rates of one rank, and between two ranks; the keys name their units."""
     rounds: int
     apart: float
@@ -59,13 +62,13 @@ class Calibration:
     """Unix seconds."""
 
 
-def measure(checkpoint: Path) -> Calibration:
-    """Rates and fixed costs, in some seconds.
+def measure(checkpoint: Path, base: str = "fp32") -> Calibration:
+    """Rates and fixed costs of an engine that computes in ``base``, in some seconds.
 
     Raises:
         CheckpointError: the folder cannot be served.
     """
-    command = [sys.executable, "-P", "-m", "runtime.torch_engine.calibrate", str(checkpoint)]
+    command = [sys.executable, "-P", "-m", "runtime.torch_engine.calibrate", str(checkpoint), base]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CheckpointError(f"calibration failed: {done.stderr.strip().splitlines()[-1]}")
@@ -87,9 +90,9 @@ _GEMM = 768
 _VALUES = 1 << 25  # 128 MiB: no cache holds it
 
 
-def _gemm_s() -> float:
-    a = torch.randn(_GEMM, _GEMM)
-    b = torch.randn(_GEMM, _GEMM)
+def _gemm_s(dtype: torch.dtype) -> float:
+    a = torch.randn(_GEMM, _GEMM).to(dtype)
+    b = torch.randn(_GEMM, _GEMM).to(dtype)
     return _median_s(lambda: a @ b, 9)
 
 
@@ -102,7 +105,7 @@ def _step_s(checkpoint: Checkpoint, weights: Weights, num_layers: int, sequences
     model = checkpoint.spec
     blocks = -(-context // _BLOCK_TOKENS)
     shape = KvShape(
-        model.num_layers, model.num_kv_heads, sequences * blocks, _BLOCK_TOKENS, model.head_dim, torch.float32
+        model.num_layers, model.num_kv_heads, sequences * blocks, _BLOCK_TOKENS, model.head_dim, weights.dtype
     )
     store = KvStore(shape)
     spec = ShardSpec(LayerRange(0, num_layers), 0, 1, True, True)
@@ -178,12 +181,51 @@ def _busy(checkpoint: Checkpoint) -> tuple[int, int]:
     return 8, min(512, checkpoint.spec.max_position_embeddings)
 
 
-def _round(checkpoint: Checkpoint, weights: Weights) -> dict[str, float]:
+FORMATS = ("int8", "int4")
+"""Of weights, beside that of activations."""
+ROWS = (1, 4, 64)
+"""Of products: alone, few, and so many that whole weights are the quicker way."""
+_MOST_VALUES = 1 << 26
+"""Of layers that are held in every format at once."""
+
+Held = Mapping[str, Sequence[LayerWeights]]
+"""Format to layers."""
+
+
+def _held(weights: Weights, base: str) -> Held:
+    """As many layers as are enough, in the base and in each format in which the model can be."""
+    model = weights.checkpoint.spec
+    layers = range(min(model.num_layers, max(1, _MOST_VALUES // model.layer_parameters)))
+    alone = Topology((Stage("CPU", (0,), LayerRange(0, model.num_layers), Precision.named(base, "CPU")),))
+    names = [name for name in FORMATS if not why_not(name, alone, model)]
+    share = LayerShare(0, 1)
+    quantised = {name: [weights.layer(layer, share, name) for layer in layers] for name in names}
+    return {base: [weights.layer(layer, share) for layer in layers], **quantised}
+
+
+def _products_s(layers: Sequence[LayerWeights], model: ModelSpec, dtype: torch.dtype, rows: int) -> float:
+    """All products of some layers, one after the other, per value of a weight."""
+    heads = model.num_heads * model.head_dim
+    hidden, attended, wide = (
+        torch.ones(rows, width, dtype=dtype) for width in (model.hidden_size, heads, model.intermediate_size)
+    )
+
+    def multiply() -> None:
+        for layer in layers:
+            layer.qkv(hidden)
+            layer.o(attended)
+            layer.gate_up(hidden)
+            layer.down(wide)
+
+    return _median_s(multiply, 9, _LONGEST_S / 4) / len(layers) / model.layer_parameters
+
+
+def _round(checkpoint: Checkpoint, weights: Weights, held: Held) -> dict[str, float]:
     """Every duration once, in seconds."""
     layers = checkpoint.spec.num_layers
     latency_s, large_s, hop_s = _between_ranks()
     return {
-        "gemm_s": _gemm_s(),
+        "gemm_s": _gemm_s(weights.dtype),
         "memory_s": _memory_s(),
         "one_s": _step_s(checkpoint, weights, 1),
         "all_s": _step_s(checkpoint, weights, layers),
@@ -192,6 +234,11 @@ def _round(checkpoint: Checkpoint, weights: Weights) -> dict[str, float]:
         "large_s": large_s,
         "hop_s": hop_s,
         "round_trip_s": _round_trip_s(),
+        **{
+            f"{name} {rows}": _products_s(layers, checkpoint.spec, weights.dtype, rows)
+            for name, layers in held.items()
+            for rows in ROWS
+        },
     }
 
 
@@ -209,42 +256,45 @@ def settled(measured: Callable[[], Mapping[str, float]]) -> tuple[dict[str, floa
     return {name: min(found[name] for found in rounds) for name in rounds[0]}, len(rounds), apart
 
 
-def _figures(checkpoint: Checkpoint, took_s: Mapping[str, float]) -> dict[str, float]:
+def _figures(checkpoint: Checkpoint, took_s: Mapping[str, float], base: str, formats: Iterable[str]) -> dict[str, Any]:
     """Rates and fixed costs that follow from the durations."""
     model = checkpoint.spec
     layer_s = (took_s["all_s"] - took_s["one_s"]) / max(1, model.num_layers - 1)
     memory_bytes_s = _VALUES * 4 / took_s["memory_s"]
     sequences, context = _busy(checkpoint)
-    kv_bytes = 2 * 4 * model.num_layers * model.num_kv_heads * model.head_dim * sequences * context
+    kv_bytes = 2 * BYTES_PER_VALUE[base] * model.num_layers * model.num_kv_heads * model.head_dim * sequences * context
     return {
         "gemm_flops_s": 2 * _GEMM**3 / took_s["gemm_s"],
         "memory_bytes_s": memory_bytes_s,
         "kv_bytes_s": kv_bytes / max(took_s["busy_s"] - took_s["all_s"], 1e-9),
-        "layer_overhead_s": max(0.0, layer_s - model.layer_parameters * 4 / memory_bytes_s),
+        "layer_overhead_s": max(0.0, layer_s - model.layer_parameters * took_s[f"{base} 1"]),
         "allreduce_latency_s": took_s["latency_s"],
         "allreduce_bytes_s": _LARGE_VALUES * 4 / max(took_s["large_s"] - took_s["latency_s"], 1e-9),
         "p2p_latency_s": max(0.0, took_s["hop_s"] - took_s["latency_s"]),
         "step_overhead_s": max(0.0, took_s["one_s"] - layer_s) + took_s["round_trip_s"],
+        "base": base,
+        "products_s": {name: [(rows, took_s[f"{name} {rows}"]) for rows in ROWS] for name in formats},
     }
 
 
-def _calibrated(folder: Path) -> Calibration:
+def _calibrated(folder: Path, base: str) -> Calibration:
     load, _, _ = os.getloadavg()
     checkpoint = Checkpoint(folder)
-    weights = Weights(checkpoint, torch.float32)
+    weights = Weights(checkpoint, DTYPES[base])
+    held = _held(weights, base)
     spec = ShardSpec(LayerRange(0, checkpoint.spec.num_layers), 0, 1, True, True)
     shard = Shard(weights, spec, spec.layers)  # holds what the steps share
-    took_s, rounds, apart = settled(lambda: _round(checkpoint, weights))
+    took_s, rounds, apart = settled(lambda: _round(checkpoint, weights, held))
     assert shard.is_complete, "as it was made"
-    return Calibration(_figures(checkpoint, took_s), rounds, apart, load, time.time())
+    return Calibration(_figures(checkpoint, took_s, base, held), rounds, apart, load, time.time())
 
 
 def main() -> None:
-    """Print the calibration with the checkpoint folder given as the only argument."""
+    """Print the calibration; arguments are the checkpoint folder, and what activations are in."""
     torch.set_num_threads(1)
     try:
         with torch.inference_mode():
-            print(json.dumps(asdict(_calibrated(Path(sys.argv[1])))))  # noqa: T201 - the parent reads it
+            print(json.dumps(asdict(_calibrated(Path(sys.argv[1]), sys.argv[2]))))  # noqa: T201 - the parent reads it
     except RuntimeFault as error:
         sys.exit(str(error))
 

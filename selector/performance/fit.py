@@ -39,6 +39,7 @@ _DIGITS = 4
 _OVERHEADS = ("layer_overhead_s", "step_overhead_s")
 _FIXED = frozenset(
     {"kind", "memory_bytes", "memory_bytes_s", "flops_s", "error_band", "source", "extrapolated", "made"}
+    | {"packed_flops_s", "unpacked_share"}
 )
 """What is declared of a kind and not fitted: peaks of the data sheet, and words about the profile."""
 

@@ -2,7 +2,8 @@
 
 Per layer, on one rank: GEMM time from FLOPs and time to stream the weights overlap imperfectly (``OVERLAP``); reading the KV
 cache, the elementwise operations, two all-reduces and a fixed overhead come on top. Weight-only formats compute in their
-activation format, so they save memory traffic and no prefill FLOPs. Of a mixture of experts a step computes
+activation format, so they save memory traffic and no prefill FLOPs; where a profile says so, few tokens are multiplied by
+weights as they are, and many by weights made whole before, whichever is quicker. Of a mixture of experts a step computes
 ``experts_per_token`` and streams those that its tokens are expected to touch. After Seesaw (arXiv 2503.06433): weights, KV,
 compute and communication per TP, PP and DP; the elementwise term and the measured all-reduce points are ours.
 """
@@ -17,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology, rank_part
+from runtime.weight_formats import value_bytes
 from selector.models import Profile, ProfileError
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
@@ -84,6 +86,10 @@ class LayerCost:
     elementwise_s: float
     """Per new token."""
     overhead_s: float
+    packed_token_s: float
+    """Per new token in the GEMMs by weights as they are; ``token_s`` where nothing else is known."""
+    unpacked: float
+    """So many times as long as streaming weights takes making them whole, for GEMMs at ``token_s``."""
 
     @classmethod
     def of(cls, precision: Precision, tp: int, model: ModelSpec, profile: Profile) -> Self:
@@ -93,7 +99,9 @@ class LayerCost:
             ProfileError: a format without figures.
         """
         flops_s = _compute_rate(precision.activations, profile)
-        weight_s = BYTES_PER_VALUE[precision.weights] / _weight_rate(precision.weights, profile)
+        packed_flops_s = min(flops_s, profile.packed_flops_s.get(precision.weights, flops_s))
+        streamed = _weight_rate(precision.weights, profile) / profile.memory_bytes_s
+        weight_s = value_bytes(precision.weights, model) / _weight_rate(precision.weights, profile)
         heads = len(rank_part(model.num_kv_heads, tp, 0)) / model.num_kv_heads
         width = len(rank_part(model.intermediate_size, tp, 0)) / model.intermediate_size
         experts = model.num_experts > 1
@@ -101,8 +109,9 @@ class LayerCost:
         kv_bytes = 2 * model.num_kv_heads * model.head_dim * BYTES_PER_VALUE[precision.kv] * heads
         values = float(ELEMENTWISE_VALUES * model.hidden_size)
         values += MLP_VALUES * model.experts_per_token * model.intermediate_size * width
+        token_s = 2 * (model.attention_parameters * heads + mlp * width) / flops_s
         return cls(
-            token_s=2 * (model.attention_parameters * heads + mlp * width) / flops_s,
+            token_s=token_s,
             attended_s=4 * model.num_heads * model.head_dim * heads / flops_s,
             attention_weights_s=model.attention_parameters * heads * weight_s,
             experts_weights_s=model.num_experts * model.expert_parameters * width * weight_s,
@@ -110,6 +119,8 @@ class LayerCost:
             kv_s=kv_bytes / (profile.memory_bytes_s * profile.kv_share),
             elementwise_s=values * _wide(precision.activations) / (profile.memory_bytes_s * profile.elementwise_share),
             overhead_s=profile.layer_overhead_s,
+            packed_token_s=token_s * (flops_s / packed_flops_s),
+            unpacked=streamed / profile.unpacked_share.get(precision.weights, streamed),
         )
 
     def seconds(self, step: Step) -> float:
@@ -117,11 +128,18 @@ class LayerCost:
 
         Experts are drawn evenly and streamed if any token needs them.
         """
-        compute_s = self.token_s * step.tokens + self.attended_s * step.attended_tokens
+        attended_s = self.attended_s * step.attended_tokens
         touched = 1 - self.missed**step.tokens
         weights_s = self.attention_weights_s + self.experts_weights_s * touched
-        gemm_s: float = (compute_s**OVERLAP + weights_s**OVERLAP) ** (1 / OVERLAP)
+        whole_s = _overlapped(self.token_s * step.tokens + attended_s, weights_s * self.unpacked)
+        packed_s = _overlapped(self.packed_token_s * step.tokens + attended_s, weights_s)
+        gemm_s = (whole_s + packed_s - abs(whole_s - packed_s)) / 2  # the shorter one, of arrays too
         return gemm_s + self.kv_s * step.kv_tokens + self.elementwise_s * step.tokens + self.overhead_s
+
+
+def _overlapped(compute_s: float, weights_s: float) -> float:
+    together: float = (compute_s**OVERLAP + weights_s**OVERLAP) ** (1 / OVERLAP)
+    return together
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +198,7 @@ class ServerModel:
         kinds = max(len(stage.layers) for stage in self.stages)
         points = max(2, *(len(stage.allreduce) for stage in self.stages))
         own = np.zeros((len(self.stages), 7))
-        layers = np.zeros((len(self.stages), kinds, 9))
+        layers = np.zeros((len(self.stages), kinds, 11))
         reduce = np.zeros((len(self.stages), points, 2))
         for place, stage in enumerate(self.stages):
             own[place] = (

@@ -145,12 +145,16 @@ def step_s(
             slope = (reduce[after, 1] - reduce[after - 1, 1]) / (reduce[after, 0] - reduce[after - 1, 0])
             reduce_s = reduce[after - 1, 1] + (size - reduce[after - 1, 0]) * slope
     for kind in range(layers.shape[0]):
-        count, token, attend, fixed, experts, missed, kv_read, elementwise, overhead = layers[kind]
+        count, token, attend, fixed, experts, missed, kv_read, elementwise, overhead, packed, unpacked = layers[kind]
         if not count:
             continue
         weights = fixed + experts * (1 - missed**tokens if missed else 1.0)
-        compute = token * tokens + attend * attended
+        compute = packed * tokens + attend * attended
         gemm = weights * (1 + (compute / weights) ** OVERLAP) ** (1 / OVERLAP)
+        if packed != token or unpacked != 1.0:
+            weights *= unpacked
+            compute = token * tokens + attend * attended
+            gemm = min(gemm, weights * (1 + (compute / weights) ** OVERLAP) ** (1 / OVERLAP))
         total += count * (gemm + kv_read * kv + elementwise * tokens + overhead + ALLREDUCES_PER_LAYER * reduce_s)
     return total / own[5]  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.models import Cluster, Precision
+from runtime.models import Cluster
 from selector.pipelines.balance import StageSlot
 from selector.pipelines.operating import Points, Pool, Setting, StageKind, Times, capacities, times_of
 
@@ -94,7 +94,7 @@ def _pairs(kinds: Sequence[StageKind], losses: Values, most: float) -> Pairs:
 
 
 def _wide(kind: StageKind) -> bool:
-    return Precision.named(kind.precision, kind.kind).activations == "fp32"
+    return kind.formats.activations == "fp32"
 
 
 @dataclass(frozen=True, slots=True)

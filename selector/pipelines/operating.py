@@ -10,6 +10,7 @@ import numpy as np
 from runtime.capabilities import USUAL_BATCHING, Batching
 from runtime.footprint import HEADROOM, kv_bytes_per_token
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology, rank_part
+from runtime.weight_formats import value_bytes
 from selector.models import Profile, SearchInput, Workload
 from selector.performance.load import IDLE_RPS, SERVING_SHARE
 from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs
@@ -142,6 +143,14 @@ class StageKind:
     kind: str
     tp: int
     precision: str
+    base: str | None = None
+    """Format of activations and KV where the engine keeps it, whatever that of weights (``Capabilities.base``)."""
+
+    @property
+    def formats(self) -> Precision:
+        """Of weights, activations and KV."""
+        usual = Precision.named(self.base or self.precision, self.kind)
+        return usual.beside(self.precision, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,8 +425,7 @@ class _Costs:
 
 def _one_layer(kind: StageKind, setting: Setting) -> StageCost:
     gpus = [gpu.index for gpu in setting.cluster.gpus if gpu.kind == kind.kind]
-    precision = Precision.named(kind.precision, kind.kind)
-    stage = Stage(kind.kind, tuple(gpus[: kind.tp]), LayerRange(0, 1), precision)
+    stage = Stage(kind.kind, tuple(gpus[: kind.tp]), LayerRange(0, 1), kind.formats)
     return stage_costs(Topology((stage,)), setting.model, setting.cluster, setting.profiles)[0]
 
 
@@ -439,7 +447,7 @@ def capacities(
     ``runtime.footprint``.
     """
     model = setting.model
-    formats = [Precision.named(kind.precision, kind.kind) for kind in kinds]
+    formats = [kind.formats for kind in kinds]
     wide = [model.embedding_parameters * max(2.0, BYTES_PER_VALUE[precision.activations]) for precision in formats]
     embedding = np.array([[size] for size in wide])
     tp = np.array([[kind.tp] for kind in kinds])
@@ -447,7 +455,7 @@ def capacities(
     largest = [model.rank_parameters(kind.tp, 0) for kind in kinds]
     heads = np.array([[len(rank_part(model.num_kv_heads, kind.tp, 0)) / model.num_kv_heads] for kind in kinds])
     weights = np.array(
-        [[size * BYTES_PER_VALUE[precision.weights]] for size, precision in zip(largest, formats, strict=True)]
+        [[size * value_bytes(precision.weights, model)] for size, precision in zip(largest, formats, strict=True)]
     )
     kv = np.array([[kv_bytes_per_token(model, precision.kv) / model.num_layers] for precision in formats]) * heads
     tokens = np.maximum(points.batch, setting.load.held) * setting.load.blocks * BLOCK_TOKENS

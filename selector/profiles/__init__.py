@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from intent.tables import mapping
-from runtime.models import Link
+from runtime.models import BYTES_PER_VALUE, Link
 from selector.models import CpuSamples, Profile, ProfileError
+from selector.performance.perf import OVERLAP
 
 
 def available() -> tuple[str, ...]:
@@ -83,17 +84,20 @@ ERROR_BAND = 0.5
 def fit_cpu(samples: CpuSamples) -> Profile:
     """The profile of one CPU slot.
 
-    The samples are rates that were reached, so every share but the KV cache's is 1. Only fp32 was measured, so only fp32 is
-    offered. Groups of more than two are extrapolated: a reduction through shared memory passes every rank
-    once.
+    The samples are rates that were reached, so shares of them are 1 but where products of layers say otherwise. Offered is what
+    was measured.
+    Groups of more than two are extrapolated: a reduction through shared memory passes every rank once.
     """
+    base = samples.base
+    fewer = {name: _of_format(name, samples) for name in samples.products_s if name != base}
+    whole = _of_format(base, samples)[0] if samples.products_s else 1.0
     return Profile(
         kind=KIND,
         memory_bytes=0.0,  # a slot's memory is the deployment's to say
         memory_bytes_s=samples.memory_bytes_s,
-        flops_s={"fp32": samples.gemm_flops_s},
-        compute_share={"fp32": 1.0},
-        weight_share={"fp32": 1.0},
+        flops_s={base: samples.gemm_flops_s},
+        compute_share={base: 1.0},
+        weight_share={base: whole, **{name: found[0] for name, found in fewer.items()}},
         kv_share=min(1.0, samples.kv_bytes_s / samples.memory_bytes_s),  # a cache may be quicker than memory
         elementwise_share=1.0,
         expert_share=1.0,
@@ -105,7 +109,29 @@ def fit_cpu(samples: CpuSamples) -> Profile:
         p2p_latency_s=samples.p2p_latency_s,
         error_band=ERROR_BAND,
         source="measured",
+        packed_flops_s={name: found[1] for name, found in fewer.items()},
+        unpacked_share={name: found[2] for name, found in fewer.items()},
     )
+
+
+def _of_format(name: str, samples: CpuSamples) -> tuple[float, float, float]:
+    """Of a format: its share of bandwidth as it streams, FLOP/s of its own product, and its share where it is made whole.
+
+    From products with one row, with few, and with many: by the first two the overlapped sum of streaming and computing has both,
+    and with many rows making weights whole comes on top of what the base takes.
+    """
+    (few, one_s), (more, more_s), (_, many_s) = samples.products_s[name]
+    (_, plain_s), _, (_, many_plain_s) = samples.products_s[samples.base]
+    gained = max(0.0, more_s**OVERLAP - one_s**OVERLAP) / (more**OVERLAP - few**OVERLAP)
+    row_s = max(gained ** (1 / OVERLAP), 2 / samples.gemm_flops_s)
+    streamed_s = max(0.1 * one_s, max(0.0, one_s**OVERLAP - row_s**OVERLAP) ** (1 / OVERLAP))
+    whole_s = plain_s + max(0.0, many_s - many_plain_s)
+    return _share(name, streamed_s, samples), 2 / row_s, _share(name, whole_s, samples)
+
+
+def _share(name: str, value_s: float, samples: CpuSamples) -> float:
+    """Of memory bandwidth, where a value takes so long."""
+    return min(1.0, BYTES_PER_VALUE[name] / value_s / samples.memory_bytes_s)
 
 
 def _line(samples: CpuSamples, passes: int) -> dict[int, float]:

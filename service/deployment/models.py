@@ -12,7 +12,7 @@ from intent.models import NAMED_WINDOWS, Goal
 from runtime.capabilities import Capabilities, Limits
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
-from runtime.models import Cluster, ModelSpec, Topology, uniform
+from runtime.models import Cluster, ModelSpec, Precision, Topology, uniform
 from runtime.notation import parse_topology
 from runtime.torch_engine.models import precision_of
 from selector.models import MOST_P95, PUBLIC_CHAT, SearchInput, Spread, Workload, WorkloadError
@@ -58,6 +58,11 @@ class ServedModel:
     def name(self) -> str:
         """What it is called."""
         return self.spec.name
+
+    @property
+    def base(self) -> str:
+        """What activations are in where it is served as the file says."""
+        return Precision.named(self.precision, self.cluster.kinds[0]).activations
 
     def workload_in(self, window: str) -> Workload:
         """What is asked of it in a window; ``always`` stands for windows without their own."""

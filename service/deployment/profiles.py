@@ -42,7 +42,7 @@ def load_profiles(deployment: Deployment, model: ServedModel, folder: Path) -> d
 def _profile(kind: str, deployment: Deployment, model: ServedModel, folder: Path) -> Profile:
     name = deployment.profiles.get(kind)
     if kind == CPU and name is None:
-        return cpu_profile(_measurable(model), folder)
+        return cpu_profile(_measurable(model), folder, model.base)
     try:
         return dataclasses.replace(load(name or kind), kind=kind)
     except ProfileError as error:
@@ -59,9 +59,9 @@ def _measurable(model: ServedModel) -> Path:
         ) from error
 
 
-def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
-    """This machine's profile for a checkpoint, measured if it was not before."""
-    file = _kept(checkpoint, folder)
+def cpu_profile(checkpoint: Path, folder: Path, base: str = "fp32") -> Profile:
+    """This machine's profile for a checkpoint that is served in a format, measured if it was not before."""
+    file = _kept(checkpoint, folder, base)
     try:
         return Profile.from_mapping(json.loads(file.read_text(encoding="utf-8"))["profile"])
     except (OSError, LookupError, ValueError, TypeError, AttributeError, ProfileError):
@@ -70,7 +70,7 @@ def cpu_profile(checkpoint: Path, folder: Path) -> Profile:
 
     NEWS.info("measuring this CPU with %s, for up to a minute; the profile is kept", checkpoint)
     before_s = pace_s()
-    found = measure(checkpoint)
+    found = measure(checkpoint, base)
     when = datetime.fromtimestamp(found.at_s, UTC)
     made = (
         f"measured on {when:%Y-%m-%d %H:%M}Z at a load of {found.load:.1f}, "
@@ -107,7 +107,7 @@ def forget_outdated(model: ServedModel, folder: Path) -> None:
     """Have the CPU measured anew where it is quicker than it was then; tell where it is slower."""
     if CPU not in model.cluster.kinds or model.checkpoint is None:
         return
-    file = _kept(model.checkpoint, folder)
+    file = _kept(model.checkpoint, folder, model.base)
     try:
         then_s = float(json.loads(file.read_text(encoding="utf-8"))["pace_s"])
     except (OSError, LookupError, ValueError, TypeError):
@@ -142,8 +142,8 @@ def pace_s() -> float:
     return min(once() for _ in range(9))
 
 
-def _kept(checkpoint: Path, folder: Path) -> Path:
-    return folder / "profiles" / f"cpu-{_fingerprint(checkpoint)}.json"
+def _kept(checkpoint: Path, folder: Path, base: str) -> Path:
+    return folder / "profiles" / f"cpu-{_fingerprint(checkpoint, base)}.json"
 
 
 def speeds(deployment: Deployment) -> dict[str, Speed]:
@@ -162,10 +162,10 @@ def _speed(name: str) -> Speed | None:
     return Speed(profile.memory_bytes_s, max(profile.flops_s.values()))
 
 
-def _fingerprint(checkpoint: Path) -> str:
-    """What the measurement depends on: the processor, how many cores may be used, and the model."""
+def _fingerprint(checkpoint: Path, base: str) -> str:
+    """What the measurement depends on: the processor, how many cores may be used, the model, and what it computes in."""
     config = (checkpoint / "config.json").read_bytes()
-    machine = f"{_processor()} {len(os.sched_getaffinity(0))} {checkpoint.resolve()}"
+    machine = f"{_processor()} {len(os.sched_getaffinity(0))} {checkpoint.resolve()} {base}"
     return hashlib.sha256(machine.encode() + config).hexdigest()[:16]
 
 

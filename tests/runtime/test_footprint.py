@@ -15,6 +15,7 @@ from runtime.footprint import (
     block_bytes,
     blocks,
     blocks_beside,
+    freed_blocks,
     kv_bytes_per_token,
     owned,
     peak_bytes,
@@ -153,6 +154,47 @@ def test_blocks_is_the_most_that_fits_on_every_device(switch, memory):
 
     assert not fits(count + 1)
     assert fits(count) or count == 0
+
+
+@pytest.mark.slow
+@given(switches(("bf16", "fp32")), st.sampled_from(("int8", "int4")), st.integers(1, 12))
+def test_bytes_that_quantised_layers_free_become_blocks(switch, name, number):
+    """Where memory bounds the blocks, and where the engine keeps so many tokens in full formats."""
+    full, _, model = switch
+    stages = []
+    for stage in full.stages:
+        ends = sorted({stage.layers.start, min(stage.layers.end, max(stage.layers.start, number)), stage.layers.end})
+        mixed = stage.precision.beside(name, stage.kind)
+        parts = [
+            (LayerRange(*pair), mixed if pair[0] < number else stage.precision) for pair in itertools.pairwise(ends)
+        ]
+        stages.append(Stage.of(stage.kind, stage.devices, parts))
+    topology = Topology(tuple(stages))
+    cluster = cluster_of(*[10**8] * DEVICES)
+    freed = freed_blocks(topology, model, BLOCK_TOKENS)
+    assert not freed_blocks(full, model, BLOCK_TOKENS)
+    before, after = (weight_bytes(each, model) for each in (full, topology))
+    per_block = block_bytes(topology, model, BLOCK_TOKENS)
+    saved = {device: before[device] - after[device] for device in topology.devices}
+    least = min(topology.devices, key=lambda device: saved[device] / per_block[device])
+    assert saved[least] - per_block[least] - 1 <= freed * per_block[least] <= saved[least] + 1
+
+    def held(each: Topology, kv_tokens: int | None) -> int:
+        return blocks(each, model, cluster, BLOCK_TOKENS, kv_tokens=kv_tokens)
+
+    assert held(topology, 10 * BLOCK_TOKENS) == held(full, 10 * BLOCK_TOKENS) + freed == 10 + freed
+    gained = held(topology, None) - held(full, None)
+    assert freed <= gained + 1, "another device may bind, which gains more"
+    assert len(full.devices) > 1 or gained <= freed + 1
+
+
+def test_replicas_free_blocks_each_for_themselves():
+    model = model_of(4, 4)
+    eight = Precision.named("bf16", "L40S").beside("int8", "L40S")
+    one, two = (Topology((Stage("L40S", (device,), LayerRange(0, 4), eight),)) for device in (0, 1))
+    alone = freed_blocks(one, model, BLOCK_TOKENS)
+    assert alone > 10
+    assert freed_blocks(Topology.of_replicas((one, two)), model, BLOCK_TOKENS) == 2 * alone
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.models import VllmSettings
+from runtime.weight_formats import value_bytes
 from selector.models import Candidate, SearchInput, SwitchPrediction, Workload
 from selector.switching import LOAD_BYTES_S, bytes_to_move, switch, told, way
 from tests.rows import rows
@@ -109,6 +110,31 @@ def test_an_engine_that_streams_no_layers_has_to_end_first_and_the_stop_says_so(
     assert "the running engine has to end first" in " ".join(told(found))
     overloaded = switch(candidate(topology["one"], math.inf), candidate(topology["tp2"], math.inf), here)
     assert least < overloaded.stop_s < most <= overloaded.stop_most_s < math.inf
+
+
+SWAPS = replace(BUILT_IN, precisions=("fp32", "int8", "int4"), base="fp32")
+
+
+@rows(
+    ("target", "swaps"),
+    [("CPU[0]:0-8@fp32,2-6=int8", True), ("CPU[1]:0-8@fp32,2-6=int8", False), ("CPU[0]@int8", False)],
+)
+def test_a_change_of_weight_formats_alone_starts_no_engine_and_moves_no_kv(
+    topology, counting, problem, laptop, target, swaps
+):
+    """``@int8`` alone has KV in bf16: that is another engine's."""
+    new = parse_topology(target, laptop, 8, "fp32")
+    found = switch(candidate(topology["one"], 0.02), candidate(new), replace(problem, capabilities=SWAPS))
+    assert (found.prepare_most_s < BUILT_IN_START[0]) is swaps
+    assert (found.strategy, found.pause_s) == ("shadow", pytest.approx(0.02))
+    if swaps:
+        link_s = 4 * counting.layer_parameters * value_bytes("int8", counting) / LOAD_BYTES_S["shared-memory"]
+        assert link_s <= found.prepare_s < 2 * link_s
+        assert bytes_to_move(topology["one"], new, counting, SWAPS)["kv_per_token"] == 0
+        elsewhere = switch(
+            candidate(topology["one"]), candidate(new), replace(problem, capabilities=replace(SWAPS, base=None))
+        )
+        assert elsewhere.prepare_least_s > BUILT_IN_START[0], "an engine that swaps no layers starts another"
 
 
 @rows(

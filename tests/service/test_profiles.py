@@ -25,7 +25,7 @@ def measured(monkeypatch):
     """Counts measurements; the measuring itself is the engine's and tested there."""
     checkpoints = []
 
-    def measure(checkpoint):
+    def measure(checkpoint, base):
         checkpoints.append(checkpoint)
         return Calibration(asdict(SAMPLES), rounds=2, apart=0.04, load=0.3, at_s=0.0)
 

@@ -5,7 +5,7 @@ engine computes with them; two shards of one worker that need the same slice sha
 what its rank lacks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -15,6 +15,8 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.models import rank_part
 from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.quantised import Product, QuantisedLinear
+from runtime.torch_engine.worker.quantised_files import QuantisedFiles
 
 # torch has no public name for these, though what it compiles calls them
 _pack = torch.ops.mkldnn._reorder_linear_weight  # noqa: SLF001
@@ -70,43 +72,50 @@ class LayerWeights:
     """One decoder layer's slices; ``qkv`` and ``gate_up`` are fused by output rows."""
 
     input_norm: torch.Tensor
-    qkv: Linear
+    qkv: Product
     qk_norm: torch.Tensor | None
     """``[query and KV heads, dim]``: of q and k together."""
-    o: Linear
+    o: Product
     post_norm: torch.Tensor
-    gate_up: Linear
-    down: Linear
+    gate_up: Product
+    down: Product
 
 
 class Weights:
     """What the shards of this process hold; what none holds any more is gone."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | None = None) -> None:
-        """On the CPU unless a device is given."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+        files: QuantisedFiles | None = None,
+    ) -> None:
+        """On the CPU unless a device is given; without ``files`` what is quantised is made each time."""
         self.checkpoint, self.dtype, self.device = checkpoint, dtype, device or torch.device("cpu")
+        self._files = files or QuantisedFiles(checkpoint, None)
         cos, sin = _rope_table(checkpoint)
         self.rope = cos.to(self.device), sin.to(self.device)
         """Cosines and sines, see ``_rope_table``."""
-        self._held: WeakValueDictionary[tuple[int | str, LayerShare | None], Any] = WeakValueDictionary()
+        self._held: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 
-    def layer(self, layer: int, share: LayerShare) -> LayerWeights:
-        """One rank's slices of a decoder layer."""
-        return self._take((layer, share), lambda: self._load_layer(layer, share))
+    def layer(self, layer: int, share: LayerShare, name: str | None = None) -> LayerWeights:
+        """One rank's slices of a decoder layer, its matrices in a format of ``quantised``; None: as the engine computes."""
+        return self._take((layer, share, name), lambda: self._load_layer(layer, share, name))
 
     def embedding(self) -> torch.Tensor:
         """``[vocabulary, hidden]``, whole."""
-        return self._take(("embedding", None), lambda: self._tensor("model.embed_tokens.weight"))
+        return self._take(("embedding",), lambda: self._tensor("model.embed_tokens.weight"))
 
     def norm(self) -> torch.Tensor:
         """Of the last hidden state, ``[hidden]``."""
-        return self._take(("norm", None), lambda: self._tensor("model.norm.weight"))
+        return self._take(("norm",), lambda: self._tensor("model.norm.weight"))
 
     def head(self, share: LayerShare) -> Linear:
         """One rank's rows of the output head."""
         return self._take(("head", share), lambda: Linear(self._put(_load_head(self.checkpoint, share))))
 
-    def _load_layer(self, layer: int, share: LayerShare) -> LayerWeights:
+    def _load_layer(self, layer: int, share: LayerShare, quantised: str | None) -> LayerWeights:
         model = self.checkpoint.spec
         prefix = f"model.layers.{layer}."
         queries = model.num_heads // model.num_kv_heads
@@ -114,8 +123,19 @@ class Weights:
         kv_rows = share.of(model.num_kv_heads, model.head_dim)
         mlp = share.of(model.intermediate_size)
 
-        def load(name: str, rows: slice = slice(None), columns: slice = slice(None)) -> torch.Tensor:
-            return self._put(self.checkpoint.tensor(prefix + name, rows, columns))
+        def load(name: str, rows: slice = slice(None)) -> torch.Tensor:
+            return self._put(self.checkpoint.tensor(prefix + name, rows))
+
+        def product(names: Sequence[str], rows: Sequence[slice], columns: slice, bias: torch.Tensor | None) -> Product:
+            if quantised is None:
+                full = [
+                    self._put(self.checkpoint.tensor(f"{prefix}{name}.weight", some, columns))
+                    for name, some in zip(names, rows, strict=True)
+                ]
+                return Linear(torch.cat(full), bias)
+            matrices = self._files.layer(layer, quantised)
+            found = [matrices[name].part(some, columns) for name, some in zip(names, rows, strict=True)]
+            return QuantisedLinear(found, bias, self.dtype, self.device)
 
         parts = (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
         bias = qk_norm = None
@@ -128,14 +148,15 @@ class Weights:
             }
             norms = [load(f"self_attn.{name}_norm.weight").expand(count, -1) for name, count in heads.items()]
             qk_norm = torch.cat(norms)
+        every = slice(None)
         return LayerWeights(
             input_norm=load("input_layernorm.weight"),
-            qkv=Linear(torch.cat([load(f"self_attn.{name}_proj.weight", rows) for name, rows in parts]), bias),
+            qkv=product([f"self_attn.{name}_proj" for name, _ in parts], [rows for _, rows in parts], every, bias),
             qk_norm=qk_norm,
-            o=Linear(load("self_attn.o_proj.weight", columns=q_rows).contiguous()),
+            o=product(["self_attn.o_proj"], [every], q_rows, None),
             post_norm=load("post_attention_layernorm.weight"),
-            gate_up=Linear(torch.cat([load("mlp.gate_proj.weight", mlp), load("mlp.up_proj.weight", mlp)])),
-            down=Linear(load("mlp.down_proj.weight", columns=mlp).contiguous()),
+            gate_up=product(["mlp.gate_proj", "mlp.up_proj"], [mlp, mlp], every, None),
+            down=product(["mlp.down_proj"], [every], mlp, None),
         )
 
     def _tensor(self, name: str) -> torch.Tensor:
@@ -144,7 +165,7 @@ class Weights:
     def _put(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device, self.dtype)
 
-    def _take(self, key: tuple[int | str, LayerShare | None], load: Callable[[], _Held]) -> _Held:
+    def _take(self, key: tuple[object, ...], load: Callable[[], _Held]) -> _Held:
         found: _Held | None = self._held.get(key)
         if found is None:
             found = self._held[key] = load()

@@ -25,7 +25,11 @@ def test_the_figures_are_what_the_selector_fits(checkpoints):
     figures = found.figures
     assert (2 <= found.rounds <= calibrate.ROUNDS, found.apart >= 0, found.load >= 0) == (True, True, True)
     assert set(figures) == {field.name for field in dataclasses.fields(CpuSamples)}
-    assert all(math.isfinite(value) and value >= 0 for value in figures.values())
+    products_s = figures["products_s"]
+    assert (figures["base"], set(products_s)) == ("fp32", {"fp32", "int8", "int4"})
+    rates = [value for key, value in figures.items() if key not in {"base", "products_s"}]
+    assert all(math.isfinite(value) and value >= 0 for value in rates)
+    assert all(0 < one_s < many_s for (_, one_s), _, (_, many_s) in products_s.values())
     assert figures["gemm_flops_s"] > 1e8
     assert figures["memory_bytes_s"] > 1e8
 
@@ -67,7 +71,7 @@ def test_two_ranks_repeat_alike_where_one_of_them_is_kept_from_its_core(monkeypa
 
 
 def test_a_folder_that_cannot_be_served_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["calibrate", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["calibrate", str(tmp_path), "fp32"])
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     with pytest.raises(SystemExit) as ended:
         calibrate.main()

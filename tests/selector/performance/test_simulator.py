@@ -23,7 +23,9 @@ def layer(draw: Random) -> LayerCost:
     """Dense or a mixture of experts."""
     missed = draw.choice([0.0, 0.75, 0.9])
     times = [10 ** draw.uniform(-7, -4), 10 ** draw.uniform(-10, -8), *(10 ** draw.uniform(-5, -2) for _ in range(2))]
-    return LayerCost(*times, missed, *(10 ** draw.uniform(-9, -7) for _ in range(2)), draw.choice([0.0, 1e-5]))
+    others = [10 ** draw.uniform(-9, -7) for _ in range(2)]
+    packed = draw.choice([(times[0], 1.0), (times[0] * draw.uniform(1, 9), draw.uniform(1, 9))])
+    return LayerCost(*times, missed, *others, draw.choice([0.0, 1e-5]), *packed)
 
 
 def stage(draw: Random) -> StageCost:
@@ -166,7 +168,13 @@ def test_every_request_that_fits_is_served_once_and_in_order(draw):
 def plain(stages: int = 1, slots: int = 8, share: float = 1.0, step_s: float = 0.01) -> ServerModel:
     """So much a step and a token."""
     one = StageCost(
-        ((1, LayerCost(0.0, 0.0, 1e-9, 0.0, 0.0, 1e-7, step_s / 100, 0.0)),), (), 1.0, step_s, (0.0, 0.0), 0.0, 0.0
+        ((1, LayerCost(0.0, 0.0, 1e-9, 0.0, 0.0, 1e-7, step_s / 100, 0.0, 0.0, 1.0)),),
+        (),
+        1.0,
+        step_s,
+        (0.0, 0.0),
+        0.0,
+        0.0,
     )
     return ServerModel((one,) * stages, slots, 10_000, 64, share)
 

@@ -1,0 +1,113 @@
+"""What weight formats cost in quality, as ``intentctl profile --quality`` measured it.
+
+Of one checkpoint, in the formats it was measured in. Pure.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from runtime.models import FULL
+from selector.models import ProfileError
+
+QualitySource = Literal["measured", "assumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SetLoss:
+    """What was measured of a set of layers in a format, all others in full."""
+
+    loss: float
+    """By which the perplexity of the held text grows, relative."""
+    agreement: float
+    """Share of positions at which the likeliest token is still the same."""
+    error: float
+    """Standard error of the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatCurve:
+    """Layers in one format: which are to be first, and what sets of them lose."""
+
+    order: tuple[int, ...]
+    """All layers, the least sensitive first."""
+    prefixes: Mapping[int, SetLoss]
+    """The first so many of the order."""
+    singles: Mapping[int, SetLoss]
+    """A layer alone."""
+
+    def of(self, layers: frozenset[int]) -> SetLoss | None:
+        """What was measured of exactly these; None: nothing."""
+        if len(layers) == 1:
+            return self.singles.get(min(layers))
+        return self.prefixes.get(len(layers)) if layers == {*self.order[: len(layers)]} else None
+
+
+@dataclass(frozen=True, slots=True)
+class QualityCurve:
+    """What was measured of one checkpoint."""
+
+    model: str
+    checkpoint: Mapping[str, str]
+    """File to digest (``PinnedCheckpoint.digests``)."""
+    groups: Mapping[str, int | None]
+    """Of int4 (``weight_formats.groups``)."""
+    num_layers: int
+    formats: Mapping[str, FormatCurve]
+
+    def loss_of(self, formats: Mapping[int, str], stated: Mapping[str, float]) -> tuple[float, QualitySource]:
+        """What is lost with layers in these formats (the others in a full one), and whether it was measured.
+
+        Measured: no layer, one, or the first of the order of one format. Of other sets what each layer loses alone is summed,
+        where that was measured; else ``stated``, which is the loss with all layers in a format, counts for its share.
+        """
+        lossy = {layer: name for layer, name in formats.items() if name not in FULL}
+        if not lossy:
+            return 0.0, "measured"
+        name, *others = {*lossy.values()}
+        if not others and name in self.formats and (found := self.formats[name].of(frozenset(lossy))):
+            return max(0.0, found.loss), "measured"
+        return math.fsum(self._alone(layer, name, stated) for layer, name in lossy.items()), "assumed"
+
+    def _alone(self, layer: int, name: str, stated: Mapping[str, float]) -> float:
+        curve = self.formats.get(name)
+        if curve and layer in curve.singles:
+            return max(0.0, curve.singles[layer].loss)
+        return stated.get(name, 0.0) / self.num_layers
+
+    @classmethod
+    def from_mapping(cls, mapping: Any) -> Self:
+        """Read what the measurement wrote.
+
+        Raises:
+            ProfileError: naming what is missing, or is none.
+        """
+        try:
+            layers = int(mapping["layers"])
+            curves = {name: _curve(name, curve, layers) for name, curve in mapping["formats"].items()}
+            return cls(str(mapping["model"]), {**mapping["checkpoint"]}, {**mapping["groups"]}, layers, curves)
+        except KeyError as error:
+            raise ProfileError(
+                f"it lacks {error}, as if half written; `intentctl profile --quality` writes it"
+            ) from None
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ProfileError(
+                f"it is no measured quality ({error}); `intentctl profile --quality` writes one"
+            ) from None
+
+
+def _curve(name: str, mapping: Any, num_layers: int) -> FormatCurve:
+    curve = FormatCurve(tuple(mapping["order"]), _losses(mapping["prefixes"]), _losses(mapping["singles"]))
+    if sorted(curve.order) != [*range(num_layers)]:
+        raise ProfileError(f"the order of {name} does not have each of {num_layers} layers once")
+    return curve
+
+
+def _losses(mapping: Any) -> dict[int, SetLoss]:
+    found = {
+        int(key): SetLoss(**{name: float(figure) for name, figure in each.items()}) for key, each in mapping.items()
+    }
+    if wrong := [each.loss for each in found.values() if not -1 < each.loss < math.inf]:
+        raise ValueError(f"{wrong[0]} is no loss")
+    return found
