@@ -100,9 +100,6 @@ Offset = Annotated[int, Keywords(minimum=0)]
 Period = Annotated[int, Keywords(minimum=60, maximum=366 * 86_400, multipleOf=60)]
 """Seconds, whole minutes."""
 BoundOp = Annotated[Op, Keywords(enum=["<=", ">=", "=="])]
-Layers = Annotated[
-    str, Keywords(pattern="^((0|[1-9][0-9]{0,2})-(0|[1-9][0-9]{0,2})|(first|last) [1-9][0-9]{0,2}|middle)$")
-]
 Side = Annotated[str, Keywords(pattern="^(latency|throughput|cost|quality|tenant:.+)$")]
 
 _MEASURED = [
@@ -232,6 +229,11 @@ class TenantException:
     __pydantic_config__ = form(*_MEASURED, when({"limit": NUMBER}, {"factor": NULL, "unit": TEXT}, {"unit": NULL}))
 
 
+FULL = ("fp32", "bf16", "fp16")
+"""What ``full`` precision means: nothing is quantised."""
+_LAYERS = "^((0|[1-9][0-9]{0,2})-(0|[1-9][0-9]{0,2})|(first|last) [1-9][0-9]{0,2}|middle)$"
+
+
 @dataclass(frozen=True, slots=True)
 class PrecisionRule:
     """Which numeric formats may serve."""
@@ -242,9 +244,20 @@ class PrecisionRule:
     window: Window = "always"
     tenant: NonEmpty | None = None
     model: NonEmpty | None = None
-    layers: Layers | None = None
+    layers: Annotated[str, Keywords(pattern=_LAYERS)] | None = None
     """``8-16`` (both ends included, 0 is the first), ``first 4``, ``last 4`` or ``middle``; None: all of them."""
     type: Literal["precision"] = "precision"
+
+    @property
+    def formats(self) -> frozenset[str]:
+        """Those that it names."""
+        return frozenset(FULL if self.value == "full" else {self.value})
+
+    def leaves(self, sizes: Mapping[str, float]) -> frozenset[str]:
+        """Of formats, by the bytes of a value, those that it leaves; ``allow`` takes none away."""
+        least = min(sizes[name] for name in self.formats & sizes.keys())
+        fine = frozenset(name for name in sizes if self.rule != "min" or sizes[name] >= least)
+        return {"require": self.formats & fine, "forbid": fine - self.formats}.get(self.rule, fine)
 
     def held(self, num_layers: int) -> range:
         """The layers of a model with so many that it is about; ``middle`` is the middle half."""

@@ -9,6 +9,7 @@ from intent.models import (
     Config,
     Goal,
     Objective,
+    PrecisionRule,
     TenantException,
 )
 from runtime.capabilities import Batching
@@ -325,6 +326,13 @@ _UNWEIGHED = {
     "error_rate": "does not follow from a topology",
 }
 """Metric to why a goal for it is left out."""
+
+
+def unmet(rule: PrecisionRule, available: Sequence[str]) -> str:
+    """Why no topology has layers in the formats that a rule leaves."""
+    return (
+        f"{rule.evidence!r} cannot be met: the formats that limits, engine and profiles leave are {listed(available)}"
+    )
 
 
 def devices_for_cost(problem: SearchInput) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from intent.models import (
+    FULL,
     HOURS_OF_COST,
     LATENCIES,
     THROUGHPUTS,
@@ -160,9 +161,6 @@ def balance(goals: Sequence[Goal], bounds: Sequence[Goal]) -> Balance | None:
     first = order[0] != "cost"
     return Balance(objective(better, bounds), (FIRST, SECOND) if first else (SECOND, FIRST))
 
-
-FULL = ("fp32", "bf16", "fp16")
-"""What ``full`` precision means: nothing is quantised."""
 
 WORKLOAD_RATE = "usual headroom"
 """Evidence of a goal that nobody said: to keep up, with headroom."""
@@ -319,29 +317,15 @@ def precisions_for(
     """
     rules = [rule for rule in rules if not rule.layers]
     narrowing = [rule for rule in rules if rule.rule == "forbid" or said_for(rule)]
-    allowed = [name for name in available if all(name in permitted(rule, available) for rule in narrowing)]
+    allowed = [name for name in available if all(name in rule.leaves(BYTES_PER_VALUE) for rule in narrowing)]
     kept = set(running) & set(available) or set([name for name in available if name in FULL][:1])
     chosen = kept & set(allowed) or set(allowed)
     for rule in rules:
         if rule.tenant is None and rule.rule == "allow":
-            chosen |= _named(rule)
+            chosen |= rule.formats
         elif rule.tenant is None and rule.rule in {"require", "min"}:
-            chosen = permitted(rule, available)
+            chosen = set(rule.leaves(BYTES_PER_VALUE))
     return tuple(name for name in allowed if name in chosen)
-
-
-def permitted(rule: PrecisionRule, names: Collection[str] = BYTES_PER_VALUE) -> set[str]:
-    """What a rule that narrows leaves of some formats."""
-    named = _named(rule)
-    if rule.rule == "min":
-        least = min(BYTES_PER_VALUE[name] for name in named)
-        named = {name for name in names if BYTES_PER_VALUE[name] >= least}
-    return set(names) - named if rule.rule == "forbid" else set(names) & named
-
-
-def weights_in(topology: Topology, layers: Collection[int]) -> set[str]:
-    """The weight formats that some layers have."""
-    return {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers if layer in layers}
 
 
 def said_for(goal: Goal) -> str | None:
@@ -357,8 +341,8 @@ def named_tenants(problem: SearchInput) -> tuple[str, ...]:
 
 def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
     """The tenants whom a replica may not serve, by what was said for them; "" is everyone else."""
-    num_layers = problem.model.num_layers
-    formats = weights_in(replica, range(num_layers))
+    layers = range(problem.model.num_layers)
+    formats = {replica.stage_of(layer).precision_of(layer).weights for layer in layers}
     opened = [goal for goal in problem.for_tenants if isinstance(goal, PrecisionRule) and goal.rule == "allow"]
     barred = set[str]()
     for name in formats & {goal.value for goal in opened}:
@@ -368,7 +352,8 @@ def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
             named = problem.cluster.named(goal.selector)
             breaks = bool(set(replica.devices) - named if goal.rule == "require" else set(replica.devices) & named)
         else:
-            breaks = goal.rule != "allow" and not weights_in(replica, goal.held(num_layers)) <= permitted(goal)
+            held = {replica.stage_of(layer).precision_of(layer).weights for layer in goal.held(len(layers))}
+            breaks = not held <= goal.leaves(BYTES_PER_VALUE)
         barred |= {_tenant_of(goal) or ""} if breaks else set()
     return frozenset(barred)
 
@@ -378,10 +363,6 @@ def _tenant_of(goal: Goal) -> str | None:
         return getattr(goal, "tenant", None)
     workload = goal.workload or ""
     return workload.removeprefix(TENANT) if workload.startswith(TENANT) else None
-
-
-def _named(rule: PrecisionRule) -> set[str]:
-    return set(FULL) if rule.value == "full" else {rule.value}
 
 
 def value_of(goal: Bound, candidate: Candidate, workload: Workload) -> float:

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeGuard
 
-from intent.models import Goal, Objective, Placement, PrecisionRule, ReconfigRule, Relative, TenantException
+from intent.models import FULL, Goal, Objective, Placement, PrecisionRule, ReconfigRule, Relative, TenantException
 from runtime.capabilities import Batching
-from runtime.models import Cluster, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, Topology
 from runtime.replicas.choice import Bounds
 from runtime.replicas.steps import changes
 from selector import explain
 from selector.finder import Finder
-from selector.layer_rules import in_formats, unmet
+from selector.layer_rules import in_formats
 from selector.models import (
     Candidate,
     Infeasible,
@@ -26,7 +26,6 @@ from selector.models import (
 )
 from selector.nearest import Infeasibility
 from selector.objectives import (
-    FULL,
     UNSAID,
     Bound,
     Demands,
@@ -37,7 +36,6 @@ from selector.objectives import (
     precisions_for,
     said_for,
     sort_goals,
-    weights_in,
 )
 from selector.prediction import as_it_runs
 from selector.ranking import Ranking
@@ -109,11 +107,10 @@ class _Question:
         """Why what runs may not go on; empty: it may."""
         now = self.finder.problem.now
         finder = self.for_sets if now and len(now.replicas) > 1 else self.finder
-        rules = self.demands.rules
+        rules = [rule for rule in self.demands.rules if rule.layers]
         if now and in_formats(now, rules, finder.problem.model.num_layers) != now:
-            return "layers have other formats than what was asked for them"
-        named = {rule.value for rule in rules if rule.layers}
-        return blocker(now, finder.problem, (*finder.precisions, *named)) if now else ""
+            return f"{', '.join(repr(rule.evidence) for rule in rules)}: it has layers in other formats"
+        return blocker(now, finder.problem, (*finder.precisions, *(rule.value for rule in rules))) if now else ""
 
 
 def select(
@@ -126,8 +123,10 @@ def select(
     stays where it holds as much as any and nothing is to be minimised or maximised.
     """
     question = _opened(goals, problem, profiles, ticket)
-    if lacking := unmet(question.demands.rules, _available(question.finder.problem, profiles)):
-        return Infeasible((lacking, *question.asked.notes), None, left_out=question.asked.left_out)
+    available = _available(question.finder.problem, profiles)
+    for rule in question.demands.rules:
+        if rule.layers and not rule.leaves(BYTES_PER_VALUE) & {*available}:
+            return Infeasible((explain.unmet(rule, available),), None, left_out=question.asked.left_out)
     today = question.today
     bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]
     if question.where.frozen or (problem.now and bans):
@@ -322,10 +321,8 @@ def _precisions(
     """The weight formats to search: by the rules, and any in which a bound on quality leaves a layer."""
     available = _available(problem, profiles)
     ruled = {layer for rule in rules if rule.layers for layer in rule.held(problem.model.num_layers)}
-    others = set(range(problem.model.num_layers)) - ruled
-    running = (
-        weights_in(problem.now, others) if problem.now else {problem.precision} if problem.precision else set[str]()
-    )
+    others = {*range(problem.model.num_layers)} - ruled
+    running = weights_of(problem.now, others) if problem.now else {problem.precision or ""}
     chosen = precisions_for(rules, running, available)
     most = demands.most_quality_loss
     if most is None:

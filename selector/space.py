@@ -181,9 +181,10 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
     return next(filter(None, [_too_deep(topology.pp_size, problem), *stages, *cut]), "")
 
 
-def weights_of(topology: Topology) -> set[str]:
-    """The weight formats a topology holds."""
-    return {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
+def weights_of(topology: Topology, layers: Collection[int] | None = None) -> set[str]:
+    """The weight formats a topology holds, or that some layers of it have."""
+    held = ((layer, stage.precision_of(layer)) for stage in topology.stages for layer in stage.layers)
+    return {precision.weights for layer, precision in held if layers is None or layer in layers}
 
 
 def no_room(topology: Topology, problem: SearchInput) -> str:

@@ -111,29 +111,14 @@ def _common(group: PlacementRules, cluster: Cluster) -> frozenset[int]:
     return everywhere(cluster).intersection(*(_left_by(rule, cluster) for _, rule in group))
 
 
-FULL = frozenset({"fp32", "bf16", "fp16"})
-"""What ``full`` precision means: nothing is quantised."""
 EVERY = frozenset(BYTES_PER_VALUE)
 
 PrecisionRules = list[tuple[int, PrecisionRule]]
 
 
-def named(rule: PrecisionRule) -> frozenset[str]:
-    """The formats a rule speaks of."""
-    return FULL if rule.value == "full" else frozenset({rule.value})
-
-
 def left_by(rule: PrecisionRule) -> frozenset[str]:
     """The formats a rule leaves; ``allow`` takes none away."""
-    match rule.rule:
-        case "require":
-            return named(rule)
-        case "forbid":
-            return EVERY - named(rule)
-        case "min":
-            least = min(BYTES_PER_VALUE[name] for name in named(rule))
-            return frozenset(name for name in EVERY if BYTES_PER_VALUE[name] >= least)
-    return EVERY
+    return rule.leaves(BYTES_PER_VALUE)
 
 
 def permitted(limits: Limits) -> frozenset[str]:
@@ -163,8 +148,7 @@ def _rules(goals: Sequence[Goal]) -> PrecisionRules:
 
 
 def _covering(goal: Goal, rules: PrecisionRules, site: Site) -> PrecisionRules:
-    layers = getattr(goal, "layers", None)
-    return [(number, rule) for number, rule in rules if covers(rule, goal, site) and rule.layers == layers]
+    return [(n, rule) for n, rule in rules if covers(rule, goal, site) and rule.layers == getattr(goal, "layers", None)]
 
 
 def _left(rules: Sequence[PrecisionRule], site: Site) -> frozenset[str]:
@@ -179,16 +163,15 @@ def _exclude(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
     if "allow" not in {a.rule, b.rule}:
         return not left_by(a) & left_by(b)
     allowing, other = (a, b) if a.rule == "allow" else (b, a)
-    return not named(allowing) & left_by(other) and _scope(a, site) == _scope(b, site)
+    return not allowing.formats & left_by(other) and _scope(a, site) == _scope(b, site)
 
 
 def _share_layers(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
-    """Whether both are about one layer of some model; one that forbids for a part takes it out of what is said for all."""
-    narrow, wide = (a, b) if a.layers else (b, a)
-    if narrow.layers and narrow.rule == "forbid" and not wide.layers:
+    """Whether both are about one layer; one that forbids for a part takes that out of what is said for all."""
+    if any(part.layers and part.rule == "forbid" and not whole.layers for part, whole in ((a, b), (b, a))):
         return False
     counts = {spec.num_layers for spec in site.models.values()}
-    return any(set(a.held(count)) & set(b.held(count)) for count in counts) or a.layers == b.layers
+    return a.layers == b.layers or any(set(a.held(count)) & set(b.held(count)) for count in counts)
 
 
 def _scope(rule: PrecisionRule, site: Site) -> tuple[object, ...]:

@@ -259,8 +259,8 @@ def _precision(goal: PrecisionRule, clause: _Clause) -> str:
     words = clause.words
     value = clause.mark(words.say("full") if goal.value == "full" else goal.value, "value")
     first, _, last = (goal.layers or "").replace(" ", "-").partition("-")
-    key = "one" if first == last else f"{first}{last * (last == '1')}" if first.isalpha() else "range"
-    layers = words.say(f"layers.{key}", first=first, last=last) if first else ""
+    part = "one" if first == last else f"{first}{last * (last == '1')}" if first.isalpha() else "range"
+    layers = words.say(f"layers.{part if goal.layers else 'all'}", first=first, last=last)
     return clause.mark(words.say(keys[goal.rule], value=value), "rule") + layers
 
 

@@ -169,8 +169,8 @@ def _begins_another(clause: Clause, token: TextToken, following: Sequence[TextTo
     continued = clause.has(Kind.EXCEPT, Kind.PRIORITY) and token.kind in {Kind.METRIC, Kind.QUANTITY}
     bounded = clause.has(Kind.COMPARISON) and not clause.has(*AMOUNTS)  # "minimise cost under $5/h"
     changed = (bounded or clause.has(Kind.FACTOR, Kind.NOW, Kind.BY)) and token.kind is Kind.QUANTITY
-    again = token.kind is Kind.LAYERS and clause.has(Kind.LAYERS)  # "the first 4 layers bf16 the last 4 int8"
-    return again or (token.kind in _OPENERS and not (continued or changed))
+    is_opener = token.kind is Kind.LAYERS and clause.has(Kind.LAYERS)
+    return is_opener or (token.kind in _OPENERS and not (continued or changed))
 
 
 _RULED = frozenset({*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.OPTIMISE})

@@ -20,7 +20,7 @@ from intent.rules.respectively import dealt
 from intent.rules.rewriting import Rewrite, Rule, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, percentiles, ratios, shares
 from intent.rules.tokens import TextToken, scan
-from intent.tables import table
+from intent.tables import expanded, table
 from intent.times.spans import REST, together
 
 UNACCEPTABLE = "unacceptable"
@@ -152,9 +152,8 @@ def _losses() -> Mapping[str, re.Pattern[str]]:
     parts = table(__package__, "losses")
     words = {name: "|".join(parts[name]) for name in ("denied", "asked", "nouns", "nodes")}
     for key, thing in parts["things"].items():
-        words[key] = "|".join([*parts["patterns"], *(parts["any"] if key == "lost_devices" else ())])
-        for name, part in (*reversed(parts["parts"].items()), ("thing", thing)):
-            words[key] = words[key].replace(f"<{name}>", part)
+        patterns = [*parts["patterns"], *(parts["any"] if key == "lost_devices" else ())]
+        words[key] = expanded("|".join(patterns), {**parts["parts"], "thing": thing})
     return {name: re.compile(pattern, re.ASCII) for name, pattern in words.items()}
 
 

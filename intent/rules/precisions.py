@@ -36,10 +36,16 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
         options = [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")]
         draft.ask("precision_unclear", formats[0], words, options)
         return []
-    if unclear := _unclear_layers(draft, clause):
-        words = draft.say("layers_unclear", said=draft.quoted(unclear))
-        ways = ("layers.first", "layers.middle")
-        draft.ask("layers_unclear", unclear, words, [draft.instead(unclear, draft.say(way)) for way in ways])
+    led = any(isinstance(goal, PrecisionRule) and goal.layers for goal in draft.goals)  # "the rest" is of layers then
+    if unclear := [
+        token for token in clause.of(Kind.LAYERS, *[Kind.WORKLOAD] * led) if not isinstance(token.value, tuple)
+    ]:
+        draft.ask(
+            "layers_unclear",
+            unclear[0],
+            draft.say("layers_unclear", said=draft.quoted(unclear[0])),
+            [draft.instead(unclear[0], draft.say(way)) for way in ("layers.first", "layers.middle")],
+        )
         return []
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
@@ -58,13 +64,6 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
         for token in clause.tokens
         if token.kind not in _USED and not is_idle(token) and token.kind is not Kind.COUNTED
     ]
-
-
-def _unclear_layers(draft: Draft, clause: Clause) -> TextToken | None:
-    """``some layers``, ``the rest`` behind layers: words for layers that do not say which."""
-    told = any(isinstance(goal, PrecisionRule) and goal.layers for goal in draft.goals)
-    words = clause.of(Kind.LAYERS, *([Kind.WORKLOAD] if told else []))
-    return next((token for token in words if token.kind is Kind.WORKLOAD or not token.value), None)
 
 
 def _again(draft: Draft, clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None:

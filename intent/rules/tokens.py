@@ -8,7 +8,7 @@ Nothing is dropped: a word without a meaning is ``UNKNOWN``. ``intent.rules.phra
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain, product
 from typing import Any
 
@@ -19,7 +19,7 @@ from intent.rules.kinds import Kind
 from intent.rules.numbers import han_number
 from intent.rules.quantities import parse_number
 from intent.rules.spelling import corrected, doubtful, heard, parted
-from intent.tables import table
+from intent.tables import expanded, table
 from intent.times import TimeMatch, find
 from intent.times.periods import find_periods
 from intent.times.pieces import number_of
@@ -82,14 +82,13 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     names = _names(_Key(catalogue))
     tokens: list[TextToken] = []
     after = 0
-    periods = list(find_periods(folded.text))
-    layers = list(_layers(folded.text))
-    meant = {start: (Kind.OVER, seconds) for start, _, seconds in periods}
-    meant |= {start: (Kind.LAYERS, named or "") for start, _, named in layers}
+    periods = ((start, end, (Kind.OVER, seconds)) for start, end, seconds in find_periods(folded.text))
+    phrases = [*periods, *_layers(folded.text)]
+    meant = {start: meaning for start, _, meaning in phrases}
     for match in sorted(
         [
-            *(TimeMatch(start, end, None, _MEASURED) for start, end, _ in (*periods, *layers)),
-            *find(_masked(folded.text, (*periods, *layers)), catalogue),
+            *(TimeMatch(start, end, None, _MEASURED) for start, end, _ in phrases),
+            *find(_masked(folded.text, phrases), catalogue),
             *_references(folded.text, names.phrases),
             *_dates(folded.text),
             *_rests(folded.text),
@@ -105,33 +104,27 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     return tokens + _said(_words(text, folded, after, len(folded.text), names), names)
 
 
-@cache
-def _layer_words() -> re.Pattern[str]:
-    """The patterns of ``layers.yaml`` as one, with a group for what each names."""
-    data = table("intent.rules", "layers")
-    words = "|".join(f"(?P<{name}>{'|'.join(patterns)})" for name, patterns in data["named"].items())
-    for name, part in reversed(data["parts"].items()):
-        words = words.replace(f"<{name}>", part)
-    return re.compile(words, re.ASCII)
-
-
-def _layers(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Words for layers in a folded text with what they name; () where that is open."""
-    for match in _layer_words().finditer(text):
-        numbers = map(number_of, _NUMBERS.findall(match[0].partition("(")[0]))
+def _layers(text: str) -> Iterator[tuple[int, int, tuple[Kind, Any]]]:
+    """Words for layers in a folded text with what they name; "" where that is open."""
+    for match in _LAYERS.finditer(text):
+        numbers = map(number_of, re.findall(r"\d+|[a-z]+|[一二两三四五六七八九十]+", match[0].partition("(")[0]))
         counts = [f"{number:g}" for number in numbers if number is not None] or ["1"]
         named = {
-            "both": [f"first {counts[0]}", f"last {counts[-1]}"],
-            "first": [f"first {counts[0]}"],
-            "last": [f"last {counts[0]}"],
-            "middle": ["middle"],
-            "range": [f"{first}-{last}" for first, last in zip(counts[::2], counts[1::2], strict=False)],
-            "one": [f"{count}-{count}" for count in counts],
+            "both": (f"first {counts[0]}", f"last {counts[-1]}"),
+            "first": (f"first {counts[0]}",),
+            "last": (f"last {counts[0]}",),
+            "middle": ("middle",),
+            "range": tuple(f"{first}-{last}" for first, last in zip(counts[::2], counts[1::2], strict=False)),
+            "one": tuple(f"{count}-{count}" for count in counts),
         }
-        yield *match.span(), tuple(named.get(match.lastgroup or "", ()))
+        yield *match.span(), (Kind.LAYERS, named.get(match.lastgroup or "", ""))
 
 
-_NUMBERS = re.compile(r"\d+|[a-z]+|[一二两三四五六七八九十]+")
+_WORDS = table("intent.rules", "layers")
+_LAYERS = re.compile(
+    expanded("|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in _WORDS["named"].items()), _WORDS["parts"]),
+    re.ASCII,
+)
 
 
 def _daily(text: str, match: TimeMatch) -> int:
