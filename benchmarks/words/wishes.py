@@ -139,6 +139,7 @@ def _relative(chance: random.Random, catalogue: Catalogue) -> Goal:
         window=_window(chance, catalogue),
         tenant=_maybe(chance, catalogue.tenants),
         model=_maybe(chance, catalogue.models),
+        layers=_maybe(chance, ("middle", "first 4", "last 1", "8-16", "5-5")),
     )
 
 
