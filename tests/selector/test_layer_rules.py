@@ -35,6 +35,7 @@ def rule(words, layers="middle", **said):
         ("A100[0]:0-8@int8", [rule("require full", "last 1")], "A100[0]:0-8@bf16,0-7=int8"),
         ("A100[0]:0-8@fp32,0-8=int4", [rule("min int8", "3-4")], "A100[0]:0-8@fp32,0-3=int4,3-5=int8,5-8=int4"),
         ("A100[0]:0-8@fp32", [rule("allow int8"), rule("forbid int8")], "A100[0]:0-8@fp32"),
+        ("A100[0]:0-8@bf16", [rule("require int8", None), rule("forbid int4")], "A100[0]:0-8@bf16"),
         (
             "A100[0]:0-8@bf16",
             [rule("require int8", "0-3"), rule("require int4", "4-4")],
