@@ -6,6 +6,7 @@ quantised whole and sliced afterwards, so that numbers do not change with TP; sl
 
 from functools import cache
 
+from runtime.errors import TopologyError
 from runtime.models import BYTES_PER_VALUE, ModelSpec, Topology, rank_part
 
 GROUPS = (128, 64, 32)
@@ -49,6 +50,19 @@ def value_bytes(weights: str, model: ModelSpec) -> float:
         group = groups(model)[name] if weights == "int4" else width
         scales += count * width / (group or GROUPS[-1])
     return plain + _SCALE_BYTES * scales / model.layer_parameters
+
+
+def refuse_cut_groups(topology: Topology, model: ModelSpec) -> None:
+    """Refuse int4 layers whose groups a slice would cut.
+
+    Raises:
+        TopologyError: naming the width.
+    """
+    for stage in topology.stages:
+        if any(stage.precision_of(layer).weights == "int4" for layer in stage.layers) and (
+            why := why_not("int4", Topology((stage,)), model)
+        ):
+            raise TopologyError(f"{stage}: {why}")
 
 
 def why_not(weights: str, topology: Topology, model: ModelSpec) -> str:

@@ -77,6 +77,11 @@ class PinnedCheckpoint:
         """Of each file; of a large one of weights: its size, its first MiB, pages of it and of its tensors."""
         return {name: mark.digest for name, mark in self.files.items()}
 
+    @property
+    def digest(self) -> str:
+        """Of all of it."""
+        return hashlib.sha256(json.dumps(self.digests, sort_keys=True).encode()).hexdigest()[:16]
+
     def verified(self) -> Self:
         """The same with the files as they are here and now; a file that was touched is read again.
 

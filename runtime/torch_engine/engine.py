@@ -26,7 +26,7 @@ from runtime.process.driver import DriverProcess, Revived, Successor
 from runtime.process.launcher import Launcher, Launchers, OneHost, Program
 from runtime.process.supervised import contained
 from runtime.torch_engine import messages
-from runtime.torch_engine.models import EngineSettings, Resized, capabilities, precision_of
+from runtime.torch_engine.models import EngineSettings, Resized, base_of, capabilities
 
 if TYPE_CHECKING:
     from runtime.torch_engine.crossing import CrossingShadow
@@ -105,7 +105,7 @@ class TorchEngine(Revived):
                 "the built-in engine relies on how x86-64 orders stores between its ranks; "
                 f"this machine is {platform.machine()}: use `engine: vllm`"
             )
-        _precision(topology)
+        _base(topology)
         pinned = await asyncio.to_thread(PinnedCheckpoint.of, checkpoint)
         config = messages.TorchDriverConfig(pinned, topology, cluster, settings or EngineSettings(), batching=batching)
         engine = cls(config, launchers)
@@ -123,7 +123,7 @@ class TorchEngine(Revived):
     def capabilities(self) -> Capabilities:
         """What it runs, in the precision that it runs now."""
         settings = dataclasses.replace(self._config.settings, num_blocks=self._started.num_blocks)
-        known = capabilities(self.model, precision_of(self._config.topology), settings)
+        known = capabilities(self.model, _base(self.topology), self._config.cluster.kinds, settings)
         return dataclasses.replace(known, running=self._config.batching or known.batching)
 
     @property
@@ -175,10 +175,10 @@ class TorchEngine(Revived):
 
     async def prepare(self, target: Topology, batching: Batching | None = None) -> "TorchShadow | CrossingShadow":
         """Begin to build the target; see the protocol."""
-        if _precision(target) != (running := _precision(self.topology)):
+        if _base(target) != (running := _base(self.topology)):
             raise SwitchError(
                 Reason.UNSUPPORTED,
-                f"the torch engine computes in {running} on these devices until it is started anew, not as {target}",
+                f"the torch engine keeps activations and KV in {running} until it is started anew, not as {target}",
             )
         filled = self.capabilities.accept(batching)
         here, there = map(self._launchers.host_of, (self.topology.devices, target.devices))
@@ -195,7 +195,7 @@ class TorchEngine(Revived):
     async def succeed_by(self, target: Topology, batching: Batching | None = None) -> Successor:
         """Be followed by a target that is started when this has ended; see the protocol."""
         filled = self.capabilities.accept(batching)
-        _precision(target)
+        _base(target)
         self._launchers.host_of(target.devices)
         await self._serving()
         return Successor(self, self.topology, target, filled)
@@ -395,7 +395,7 @@ class TorchEngine(Revived):
         """
         launcher = self._launchers.on(self._launchers.host_of(topology.devices))
         driver = self._process(launcher, self.driver_module)
-        changes = {"first_device": launcher.first_device, "reserved_blocks": self._started.num_blocks}
+        changes = {"first_device": launcher.first_device, "reserved_blocks": self._started.reserved_blocks}
         driver.send(msgspec.structs.replace(self._config, topology=topology, **changes))
         return driver
 
@@ -474,9 +474,9 @@ class TorchEngine(Revived):
         return await self._driver.call(command)
 
 
-def _precision(topology: Topology) -> str:
+def _base(topology: Topology) -> str:
     try:
-        return precision_of(topology)
+        return base_of(topology)
     except TopologyError as error:
         raise SwitchError(Reason.UNSUPPORTED, str(error)) from error
 

@@ -45,6 +45,9 @@ class TorchStarted(wire.WireMessage, frozen=True):
 
     spec: ModelSpec
     num_blocks: int
+    """KV blocks that there are while no weights are quantised."""
+    reserved_blocks: int
+    """Block ids: as many as there may ever be."""
 
 
 class KvDigests(wire.WirePart, frozen=True):
@@ -374,6 +377,25 @@ class Exchange(wire.Command[None], frozen=True):
     layers: LayerRange
 
 
+class FetchLayer(wire.Command[None], frozen=True):
+    """Load a layer of a role in another format, beside the steps, and lay it aside."""
+
+    generation: int
+    layer: int
+    format: str | None
+    """None: as the engine computes."""
+
+
+class SwapLayers(wire.Command[None], frozen=True):
+    """Between two steps: compute with the layers that lie aside, and lay aside those that were computed with."""
+
+    generation: int
+
+
+class LetGo(wire.Command[None], frozen=True):
+    """Free the layers that lie aside, beside the steps; after a swap there is no way back without loading."""
+
+
 class Drop(wire.Command[None], frozen=True):
     """Forget a role, if it is still there."""
 
@@ -448,6 +470,20 @@ class BatchFinished(wire.WireMessage, frozen=True):
     sampled: list[Sampled]
 
 
-Order = Copy | OpenPeers | Exchange | Drop | Gain | GiveBack | Forget | Ping | WarmUp | Digest
+Order = (
+    Copy
+    | OpenPeers
+    | Exchange
+    | FetchLayer
+    | SwapLayers
+    | LetGo
+    | Drop
+    | Gain
+    | GiveBack
+    | Forget
+    | Ping
+    | WarmUp
+    | Digest
+)
 ToWorker = WorkerConfig | LoadShard | Run | wire.Call[Order]
 FromWorker = Hello | Unable | Loaded | Loading | LoadFailed | BatchFinished | wire.Reply

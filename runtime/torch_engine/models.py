@@ -3,13 +3,14 @@
 Imports no torch, so that pure parts and the service can use it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from runtime.capabilities import BUILT_IN_START, IMPORTS, Batching, Capabilities, together
 from runtime.errors import TopologyError
 from runtime.footprint import blocks
-from runtime.models import Cluster, ModelSpec, Topology, uniform
+from runtime.models import FP8_KINDS, FULL, Cluster, ModelSpec, Topology, uniform
 
 SCRATCH = 1
 """Blocks that hold memory on every device and are never in the pool."""
@@ -111,32 +112,49 @@ def is_on_gpus(topology: Topology) -> bool:
     return "CPU" not in kinds
 
 
-def precision_of(topology: Topology) -> str:
-    """The one numeric format of a topology.
+def base_of(topology: Topology) -> str:
+    """The one format in which a topology keeps activations and KV, whatever its weights are in.
 
     Raises:
-        TopologyError: it has several, or one that its devices do not compute in here.
+        TopologyError: it has several, one that its devices do not compute in here, or weights that they cannot multiply by.
     """
-    formats = {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
-    known = ("fp32", "bf16", "fp16") if is_on_gpus(topology) else ("fp32",)
-    if len(formats) > 1 or not formats <= {*known}:
+    layers = [(stage.kind, stage.precision_of(layer)) for stage in topology.stages for layer in stage.layers]
+    known = FULL if is_on_gpus(topology) else ("fp32", "bf16")
+    bases = {precision.kv for _, precision in layers}
+    if len(bases) > 1 or not bases <= {*known}:
         raise TopologyError(
-            f"the torch engine computes in {' or '.join(known)} here, not as {topology}; write `precision: {known[0]}`"
+            f"the torch engine keeps KV in {' or '.join(known)} here, in one of them, not as {topology}; "
+            f"write `precision: {known[0]}`, and other formats of weights as KIND[0]:0-8@{known[0]},2-6=int8"
         )
-    return formats.pop()
+    base = bases.pop()
+    for kind, precision in layers:
+        if precision.weights not in {base, *quantised_on(kind)} or precision.activations not in {base, "fp8"}:
+            raise TopologyError(
+                f"{topology}: beside {base} the torch engine has weights in {', '.join(quantised_on(kind))} on {kind}, "
+                f"and none in {precision.weights}"
+            )
+    return base
 
 
-def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> Capabilities:
+def quantised_on(kind: str) -> tuple[str, ...]:
+    """The weight formats beside the full ones that devices of a kind multiply by."""
+    return ("int8", "int4", "fp8") if kind in FP8_KINDS else ("int8", "int4")
+
+
+def capabilities(model: ModelSpec, base: str, kinds: Iterable[str], settings: EngineSettings) -> Capabilities:
     """As many TP ranks as KV heads, and any number of stages up to the slabs.
 
-    The precision that runs. As many KV blocks as the settings say: with another topology there may be fewer, never more.
+    Activations and KV stay in ``base``; weights may be in it, and in fewer bits where all ``kinds`` of devices can. There are as
+    many KV blocks as the settings say: with another topology fewer, and more by what quantised weights free.
     """
+    quantised = [name for name in ("int8", "int4", "fp8") if all(name in quantised_on(kind) for kind in kinds)]
     return Capabilities(
         tuple(range(1, model.num_kv_heads + 1)),
         -(-model.num_layers // settings.layers_per_slab),
-        () if model.quantised else (precision,),
+        () if model.quantised else (base, *quantised),
         tp_per_stage=True,
         replicated_kv_heads=False,
+        base=base,
         batching=Batching(settings.max_running, settings.max_batch_tokens),
         wants_seed=True,
         logprobs_ignore_grammar=True,
@@ -145,7 +163,7 @@ def capabilities(model: ModelSpec, precision: str, settings: EngineSettings) -> 
         name="torch",
         lacks="it reads no checkpoint that is quantised"
         if model.quantised
-        else "it runs the one that it was started with",
+        else "it keeps KV in the format that it was started with",
         kv_tokens=None if settings.num_blocks is None else (settings.num_blocks - SCRATCH) * settings.block_size,
         start_s=BUILT_IN_START if settings.spare else together(BUILT_IN_START, IMPORTS),
     )
@@ -158,6 +176,6 @@ def default_blocks(model: ModelSpec, cluster: Cluster, topology: Topology, block
     what its topology holds. At most 8,192 blocks.
     """
     stage = topology.stages[0]
-    alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.weights)
+    alone = uniform(cluster, stage.kind, 1, 1, model.num_layers, stage.precision.kv)
     most = blocks(alone, model, cluster, block_size) or blocks(topology, model, cluster, block_size)
     return min(most // 2, 8192)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from runtime.capabilities import Batching, Capabilities
 from runtime.engine import Engine
 from runtime.footprint import weight_bytes
-from runtime.models import Topology, uniform
+from runtime.models import Precision, Topology, uniform
 from runtime.torch_engine.models import capabilities as of_torch
 from runtime.torch_engine.models import default_blocks
 from runtime.vllm_engine.launch import capabilities as of_vllm
@@ -34,8 +34,13 @@ def capabilities(model: ServedModel) -> Capabilities | None:
         case "torch":
             settings = model.engine.torch
             blocks = settings.num_blocks or default_blocks(model.spec, model.cluster, first(model), settings.block_size)
-            return of_torch(model.spec, model.precision, replace(settings, num_blocks=blocks or None))
+            return of_torch(model.spec, base(model), model.cluster.kinds, replace(settings, num_blocks=blocks or None))
     return None
+
+
+def base(model: ServedModel) -> str:
+    """The format in which the built-in engine keeps a model's activations and KV."""
+    return Precision.named(model.precision, "").activations
 
 
 def load(models: Iterable[ServedModel]) -> None:

@@ -14,7 +14,7 @@ from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
 from runtime.models import Cluster, ModelSpec, Precision, Topology, uniform
 from runtime.notation import parse_topology
-from runtime.torch_engine.models import precision_of
+from runtime.torch_engine.models import base_of
 from selector.models import MOST_P95, PUBLIC_CHAT, SearchInput, Spread, Workload, WorkloadError
 from selector.profiles import KIND as CPU
 from service.deployment.engine_settings import EngineChoice, read_engine, refuse_start, refuse_unused
@@ -253,7 +253,7 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
     if key == "path" and engine.name == "torch" and not spec.quantised:
         alone = uniform(cluster, cluster.kinds[0], 1, 1, spec.num_layers, precision)
         try:
-            precision_of(start or alone)
+            base_of(start or alone)
         except TopologyError as error:
             raise source.error((*path, "start" if start else "precision"), str(error)) from error
     return ServedModel(

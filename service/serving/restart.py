@@ -95,7 +95,9 @@ def begin(
 
 
 def _known(model: ServedModel) -> Capabilities:
-    return engines.capabilities(model) or of_torch(model.spec, model.precision, model.engine.torch)
+    return engines.capabilities(model) or of_torch(
+        model.spec, engines.base(model), model.cluster.kinds, model.engine.torch
+    )
 
 
 def _begin(store: Store, deployment: Deployment, model: ServedModel) -> Beginning:

@@ -9,35 +9,41 @@ steps where the device can. Retired blocks come back only while nothing is being
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from runtime import footprint
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece, Transfer
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
-from runtime.models import Cluster, LayerRange, ModelSpec, Topology
+from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
+from runtime.sync.swap import Round, rounds
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
 from runtime.torch_engine.messages import TorchDriverConfig
-from runtime.torch_engine.models import SCRATCH, Resized, default_blocks
+from runtime.torch_engine.models import SCRATCH, Resized, default_blocks, quantised_on
+from runtime.weight_formats import value_bytes
 
 log = logging.getLogger(__name__)
+
+_LOOK_S = 0.02
+"""Between two looks whether blocks have come free that shall retire."""
 
 
 class Capacity:
     """The driver's pool, made to fit what runs and what comes up beside it."""
 
-    def __init__(self, host: Host, scheduler: Scheduler) -> None:
+    def __init__(self, host: Host, scheduler: Scheduler, wanted: int) -> None:
         self._host = host
         self._parts = host.parts
         self._scheduler = scheduler
         self._pool = self._parts.pool
-        self.wanted = self._pool.num_blocks
-        """KV blocks that there shall be where devices hold them."""
+        self.wanted = wanted
+        """KV blocks that there shall be where devices hold them, and no weights are quantised: what that frees comes to it."""
         self._returned: set[int] = set()
         """Retired blocks whose memory the system has back."""
         self._turn = asyncio.Lock()
@@ -56,7 +62,7 @@ class Capacity:
         """
         async with self._turn:
             self._refuse_size(num_blocks)
-            self.wanted = num_blocks
+            self.wanted = num_blocks - self._freed(self._host.active.topology)
             await self._have(num_blocks)
             slices = await self._punch()
         returned = sum(each.bytes for each in slices)
@@ -94,6 +100,35 @@ class Capacity:
         self._scheduler.request_blocks = min(self._settled(now), self._settled(target))
         self._pool.resize(min(self._pool.capacity, fits))
         return streamed
+
+    def make_room_to_swap(self, target: Topology) -> tuple[Round, ...]:
+        """Shrink the pool to what ``target`` holds, and say in which rounds layers change; ``shrunk`` does the rest.
+
+        Raises:
+            SwitchError: it does not hold what lives now, or a layer has no room; nothing was touched.
+        """
+        now = self._host.active.topology
+        least = max(1, self._scheduler.least_blocks)
+        fits = self._settled(target)
+        if fits < least:
+            raise SwitchError(
+                Reason.NO_MEMORY,
+                f"{target} leaves room for {fits} KV blocks, and requests need {least}; wait until some have ended",
+            )
+        blocks = min(self._pool.capacity, fits)
+        standing = standing_bytes(now, self._parts.model, blocks + SCRATCH, self._parts.settings.block_size)
+        usable = _usable_bytes(now, self._parts.cluster)
+        found = rounds(now, target, self._parts.model, {each: usable[each] - standing[each] for each in usable})
+        self._scheduler.request_blocks = min(self._settled(now), fits)
+        self._pool.resize(blocks)
+        return found
+
+    async def shrunk(self, is_given_up: Callable[[], bool]) -> None:
+        """Return when every block that has to retire has, and the system has its memory."""
+        await self.give_back()
+        while self._pool.num_blocks > self._pool.capacity and not is_given_up():
+            await asyncio.sleep(_LOOK_S)  # they come free as requests end
+            await self.give_back()
 
     def make_room_elsewhere(self, target: Topology) -> None:
         """Shrink the pool to what ``target``, on other devices, holds.
@@ -218,7 +253,10 @@ class Capacity:
 
     def _settled(self, topology: Topology) -> int:
         held = footprint.blocks(topology, self._parts.model, self._parts.cluster, self._parts.settings.block_size)
-        return min(self.wanted, held - SCRATCH)
+        return min(self.wanted + self._freed(topology), held - SCRATCH, self._parts.shape.num_blocks - SCRATCH)
+
+    def _freed(self, topology: Topology) -> int:
+        return footprint.freed_blocks(topology, self._parts.model, self._parts.settings.block_size)
 
     async def _have(self, num_blocks: int) -> None:
         active = self._host.active.topology
@@ -284,22 +322,44 @@ class Capacity:
             )
 
 
-def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> tuple[int, int]:
-    """Block ids that a driver starts with, and how many of them its devices have memory for.
+@dataclass(frozen=True, slots=True)
+class StartBlocks:
+    """KV blocks of a driver that starts, ``SCRATCH`` included."""
+
+    wanted: int
+    """While no weights are quantised."""
+    held: int
+    """Now."""
+    reserved: int
+    """Block ids: what the least weights leave room for."""
+
+
+def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> StartBlocks:
+    """How many blocks there are to be, and how many of them devices have memory for.
 
     Raises:
         SwitchError: they have too little.
     """
     settings = config.settings
     cluster = config.cluster
+    topology = config.topology
     size = settings.block_size
-    num_blocks = settings.num_blocks or default_blocks(model, cluster, config.topology, size)
-    held = num_blocks
+    wanted = settings.num_blocks or default_blocks(model, cluster, topology, size)
+    held = wanted + footprint.freed_blocks(topology, model, size)
+    reserved = config.reserved_blocks or wanted + most_freed(topology, model, size)
     if config.reserved_blocks:
-        num_blocks = config.reserved_blocks
-        held = min(num_blocks, footprint.blocks(config.topology, model, cluster, size))
-    refuse_start(config.topology, model, cluster, held, size)
-    return num_blocks, held
+        held = min(reserved, footprint.blocks(topology, model, cluster, size))
+    refuse_start(topology, model, cluster, held, size)
+    return StartBlocks(wanted, held, reserved)
+
+
+def most_freed(topology: Topology, model: ModelSpec, block_size: int) -> int:
+    """The most blocks that weights in fewer bits make room for."""
+    stage = topology.stages[0]
+    least = min(quantised_on(stage.kind), key=lambda name: value_bytes(name, model))
+    precision = Precision.named(stage.precision.kv, stage.kind).beside(least, stage.kind)
+    whole = Stage(stage.kind, (stage.devices[0],), LayerRange(0, model.num_layers), precision)
+    return footprint.freed_blocks(Topology((whole,)), model, block_size)
 
 
 def refuse_start(topology: Topology, model: ModelSpec, cluster: Cluster, num_blocks: int, block_size: int) -> None:
@@ -317,6 +377,10 @@ def standing_bytes(topology: Topology, model: ModelSpec, num_blocks: int, block_
     weights = footprint.weight_bytes(topology, model)
     per_block = footprint.block_bytes(topology, model, block_size)
     return {device: weights[device] + num_blocks * per_block[device] for device in topology.devices}
+
+
+def _usable_bytes(topology: Topology, cluster: Cluster) -> dict[int, float]:
+    return {device: cluster.gpu(device).memory_bytes * (1 - footprint.HEADROOM) for device in topology.devices}
 
 
 def _refuse(needed: Mapping[int, int], cluster: Cluster, what: str, advice: str) -> None:

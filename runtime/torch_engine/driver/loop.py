@@ -34,6 +34,7 @@ from runtime.process.channel import AsyncChannel
 from runtime.process.content import CODE
 from runtime.process.launcher import LocalLauncher
 from runtime.process.liveness import BEAT_S
+from runtime.sync.swap import is_swap
 from runtime.torch_engine import messages
 from runtime.torch_engine.driver.capacity import Capacity, start_blocks
 from runtime.torch_engine.driver.digests import digests
@@ -41,12 +42,14 @@ from runtime.torch_engine.driver.grammars import Compiler
 from runtime.torch_engine.driver.host import DriverParts, Underway
 from runtime.torch_engine.driver.scheduler import Chunk, ModelLimits, Scheduler
 from runtime.torch_engine.driver.standby import Standby
+from runtime.torch_engine.driver.swap import Swap
 from runtime.torch_engine.driver.switch import StreamingSwitch, Switch
 from runtime.torch_engine.driver.watchdog import Watchdog
 from runtime.torch_engine.driver.workers import Ranks, Workers, load_failed, names_device, worker_config
-from runtime.torch_engine.models import SCRATCH, precision_of
+from runtime.torch_engine.models import SCRATCH, base_of
 from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.checkpoint import READERS
+from runtime.weight_formats import refuse_cut_groups
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +99,8 @@ class TorchDriver:
             traceback.print_exc()
             self.fail(wire.Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
         else:
-            self._service.send(messages.TorchStarted(self.parts.model, self.parts.shape.num_blocks))
+            reserved = self.parts.shape.num_blocks
+            self._service.send(messages.TorchStarted(self.parts.model, self.capacity.wanted + SCRATCH, reserved))
 
     def worker_config(self, config: messages.TorchDriverConfig, shape: KvShape) -> messages.WorkerConfig:
         """What workers are started with."""
@@ -119,29 +123,30 @@ class TorchDriver:
         model = READERS[self.reader](config.checkpoint.folder).spec
         size = settings.block_size
         config.topology.check(cluster, model)
+        refuse_cut_groups(config.topology, model)
         self.grammars = Compiler(config.checkpoint, model.vocab_size)
-        num_blocks, held = start_blocks(config, model)
+        blocks = start_blocks(config, model)
         shape = KvShape(
             num_layers=model.num_layers,
             num_kv_heads=model.num_kv_heads,
-            num_blocks=num_blocks,
+            num_blocks=blocks.reserved,
             block_size=size,
             head_dim=model.head_dim,
-            dtype=backends.DTYPES[precision_of(config.topology)],
+            dtype=backends.DTYPES[base_of(config.topology)],
             stack=settings.layers_per_slab,
         )
         shape.check(config.topology)
-        pool = BlockPool(num_blocks)
+        pool = BlockPool(blocks.reserved)
         self._scratch = pool.reserve()
-        pool.resize(held - SCRATCH)
+        pool.resize(blocks.held - SCRATCH)
         self.batching = config.batching or Batching(settings.max_running, settings.max_batch_tokens)
-        limits = ModelLimits(min(model.max_position_embeddings, (num_blocks - SCRATCH) * size), model.vocab_size)
+        limits = ModelLimits(min(model.max_position_embeddings, (blocks.reserved - SCRATCH) * size), model.vocab_size)
         self.scheduler = Scheduler(pool, size, self.batching.max_sequences, limits, settings.prefix_caching)
         workers = Workers(LocalLauncher(), self.worker_config(config, shape), self._worker_said, self._worker_lost)
         standby = Standby(workers, model, cluster, settings.num_standby)
         self.parts = DriverParts(settings, model, cluster, shape, pool, workers, standby)
         self._end_workers = workers.end
-        self.capacity = Capacity(self, self.scheduler)
+        self.capacity = Capacity(self, self.scheduler, blocks.wanted - SCRATCH)
         self._watch = Watchdog(self, self.batches, self.coming_up, self.lose_incoming, self._service.send)
         self.active = self._ranks(config.topology)
         began_s = time.perf_counter()
@@ -462,6 +467,9 @@ class TorchDriver:
     async def begin_switch(self, target: Topology) -> None:
         """Begin a switch, or refuse it before anything is touched."""
         await self.free_for(target)
+        if is_swap(self.active.topology, target):
+            self.switch = Swap(self, self.capacity, target)
+            return
         streamed = self.capacity.make_room(target)
         if streamed:
             self.switch = StreamingSwitch(self, self.capacity, self._ranks(target), streamed)
@@ -481,6 +489,7 @@ class TorchDriver:
             raise SwitchError(Reason.BUSY, "another switch is under way; wait for it or cancel it")
         try:
             target.check(self.parts.cluster, self.parts.model)
+            refuse_cut_groups(target, self.parts.model)
             backends.refuse_to_cross(self.active.topology, target)
             self.parts.shape.check(target)
         except TopologyError as error:
@@ -512,8 +521,12 @@ class TorchDriver:
         """What holds KV: what is active, and what is coming up beside it."""
         return (self.active, self.switch.target) if self.switch else (self.active,)
 
-    def _current(self) -> Switch:
-        if not isinstance(self.switch, Switch):
+    def stay(self, topology: Topology, why: str) -> None:
+        """What serves is neither what it was nor what was asked for; no request is lost."""
+        self._service.send(wire.StoodIn(topology, why))
+
+    def _current(self) -> Switch | Swap:
+        if not isinstance(self.switch, Switch | Swap):
             raise SwitchError(Reason.CANCELLED, "there is no switch under way")
         return self.switch
 

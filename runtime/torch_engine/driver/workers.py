@@ -13,12 +13,12 @@ from runtime.engine import SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import Piece, Transfer, owned
 from runtime.kv.store import KvHandle, KvShape, Slice
-from runtime.models import LayerRange, ModelSpec, Topology
+from runtime.models import FULL, LayerRange, ModelSpec, Stage, Topology
 from runtime.process import messages as wire
 from runtime.process.channel import encode
 from runtime.process.launcher import Incarnation, Launcher, Process, Program
 from runtime.torch_engine import messages
-from runtime.torch_engine.models import EngineSettings, Span, is_on_gpus, precision_of
+from runtime.torch_engine.models import EngineSettings, Span, base_of, is_on_gpus
 from runtime.torch_engine.sampling_tasks import SamplingTask
 from runtime.torch_engine.worker.distributed import DistributedRanks
 from runtime.torch_engine.worker.group import GroupMemory, GroupShape, SharedRanks
@@ -348,7 +348,8 @@ class Ranks:
         last, self._asked, ranks = self.topology.pp_size - 1, True, self._ranks(workers)
         for number, stage in enumerate(self.topology.stages):
             for rank, device in enumerate(stage.devices):
-                shard = ShardSpec(stage.layers, rank, stage.tp_size, number == 0, number == last)
+                ends = number == 0, number == last
+                shard = ShardSpec(stage.layers, rank, stage.tp_size, *ends, formats_of(stage))
                 order = messages.LoadShard(self.generation, shard, loading(stage.layers), number, ranks)
                 workers.broadcast([device], order)
 
@@ -458,6 +459,12 @@ class Ranks:
                 self._memory.close()
 
 
+def formats_of(stage: Stage) -> tuple[str | None, ...]:
+    """Of its layers' weights; None: as the engine computes."""
+    names = (stage.precision_of(layer).weights for layer in stage.layers)
+    return tuple(None if name in FULL else name for name in names)
+
+
 def load_failed(device: int, detail: str) -> SwitchError:
     """What a worker that cannot take its role means for the switch."""
     error = SwitchError(Reason.LOAD_FAILED, f"device {device} could not take its role: {detail}")
@@ -481,7 +488,7 @@ def worker_config(
     return messages.WorkerConfig(
         checkpoint=config.checkpoint,
         kv=(shape.num_layers, shape.num_kv_heads, *blocks, shape.head_dim, shape.stack),
-        precision=precision_of(config.topology),
+        precision=base_of(config.topology),
         scratch_block=scratch,
         place="gpu" if gpus else "cpu",
         gains=gpus,

@@ -34,8 +34,9 @@ from runtime.torch_engine.worker.backends import PLACES
 from runtime.torch_engine.worker.checkpoint import READERS
 from runtime.torch_engine.worker.distributed import DistributedRanks, open_store
 from runtime.torch_engine.worker.group import COMPUTES, IDLE, SOLO, GroupAborted, Peers
+from runtime.torch_engine.worker.quantised_files import QuantisedFiles
 from runtime.torch_engine.worker.sampler import sample
-from runtime.torch_engine.worker.shard import Shard, ShardSpec
+from runtime.torch_engine.worker.shard import Aside, Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
 
 _M_TRIM_THRESHOLD = -1  # malloc.h
@@ -94,6 +95,11 @@ def _be_nice() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
+def _return_freed_memory() -> None:
+    """Weights that are gone go back to the system, though freed memory is kept."""
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def keep_freed_memory() -> None:
     """Have malloc use freed memory again instead of giving it back to the system at once."""
     libc = ctypes.CDLL(None)
@@ -119,6 +125,10 @@ class Worker:
         self._rendezvous = open_store(config.address) if config.address else None
         self._roles: dict[int, _Role] = {}
         self._loading: set[int] = set()
+        self._aside: Aside = {}
+        """Layers of the role that serves in formats that it does not compute with."""
+        self._laying: threading.Thread | None = None
+        """The last that loaded such layers or let them go."""
         self._slice_s = _SLICE_S
         self._turn = threading.Lock()
         """Between the loop and the threads that load."""
@@ -147,6 +157,10 @@ class Worker:
                     target=self._change_beside, args=(number, change, self._beside), daemon=True
                 )
                 self._beside.start()
+            case wire.Call(number, messages.FetchLayer() | messages.LetGo() as change):
+                loading = threading.Thread(target=self._lay_beside, args=(number, change, self._laying), daemon=True)
+                self._laying = loading
+                loading.start()
             case wire.Call(number, command):
                 self._do(number, lambda: self._outcome(command))
 
@@ -179,6 +193,8 @@ class Worker:
                 outcome = self._store.forget_peers(self._slice_s)
             case messages.Exchange():
                 self._exchange(order)
+            case messages.SwapLayers(generation):
+                self._aside = self._roles[generation].shard.exchange(self._aside)
             case messages.Digest(places):
                 outcome = [self._store.digest(piece, block, tokens) for block, tokens, piece in places]
         return outcome  # of a ``Ping``: nothing
@@ -215,6 +231,26 @@ class Worker:
             earlier.join()  # or what is given back might be gained again
         self._do(number, lambda: self._change(order, _BESIDE_SLICE_S))
 
+    def _lay_beside(
+        self, number: int, order: messages.FetchLayer | messages.LetGo, earlier: threading.Thread | None
+    ) -> None:
+        self._place.use()
+        _be_nice()
+        if earlier:
+            earlier.join()  # or what is let go might be loaded afterwards
+        with torch.inference_mode():
+            self._do(number, lambda: self._lay_aside(order))
+
+    def _lay_aside(self, order: messages.FetchLayer | messages.LetGo) -> None:
+        if isinstance(order, messages.LetGo):
+            self._aside = {}
+            _return_freed_memory()
+            self._place.return_freed()
+            return
+        self._verify()
+        self._aside[order.layer] = self._roles[order.generation].shard.fetched(order.layer, order.format)
+        self._verify()
+
     def _change(self, order: messages.Gain, slice_s: float) -> Slice:
         change = self._store.give_back if isinstance(order, messages.GiveBack) else self._store.gain
         try:
@@ -240,9 +276,7 @@ class Worker:
             with torch.inference_mode():
                 ranks = self._join(order)  # first: all begin at once, and take their time over weights
                 self._verify()
-                self._weights = self._weights or Weights(
-                    READERS[self._config.reader](self._config.checkpoint.folder), self._shape.dtype, self._place.device
-                )
+                self._weights = self._weights or self._opened()
                 shard = Shard(self._weights, order.shard, LayerRange(order.layers.start, order.layers.start))
                 for layer in order.layers:
                     shard.take(LayerRange(layer, layer + 1))
@@ -257,6 +291,11 @@ class Worker:
             self._settle(messages.LoadFailed(order.generation, f"{type(error).__name__}: {error}"))
         else:
             self._settle(messages.Loaded(order.generation), role)
+
+    def _opened(self) -> Weights:
+        pinned = self._config.checkpoint
+        checkpoint = READERS[self._config.reader](pinned.folder)
+        return Weights(checkpoint, self._shape.dtype, self._place.device, QuantisedFiles(checkpoint, pinned.digest))
 
     def _verify(self) -> None:
         """Look whether the checkpoint is what was served first.
@@ -321,5 +360,5 @@ class Worker:
         with self._turn:
             self._loading.discard(order.generation)
             self._roles.pop(order.generation, None)
-        ctypes.CDLL(None).malloc_trim(0)  # weights go back, though freed memory is kept
+        _return_freed_memory()
         self._place.return_freed()

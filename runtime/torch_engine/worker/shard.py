@@ -26,11 +26,21 @@ class ShardSpec:
     tp_size: int
     is_first: bool
     is_last: bool
+    formats: tuple[str | None, ...] = ()
+    """Of the weights of each layer; None, or none at all: as the engine computes."""
+
+    def format_of(self, layer: int) -> str | None:
+        """Of one layer's weights."""
+        return self.formats[layer - self.layers.start] if self.formats else None
 
     @property
     def share(self) -> LayerShare:
         """Its part of each layer."""
         return LayerShare(self.tp_rank, self.tp_size)
+
+
+Aside = dict[int, tuple[str | None, LayerWeights]]
+"""Layers that a shard could compute with: the format and the weights of each."""
 
 
 class IncompleteRoleError(RuntimeError):
@@ -51,6 +61,7 @@ class Shard:
         self._num_q = self._num_kv * (self._model.num_heads // self._model.num_kv_heads)
         self._rope = weights.rope
         self._layers: dict[int, LayerWeights] = {}
+        self._formats = {layer: spec.format_of(layer) for layer in spec.layers}
         self._embedding: torch.Tensor | None = None
         self._norm: torch.Tensor | None = None
         self._head: Linear | None = None
@@ -74,12 +85,23 @@ class Shard:
         spec = self._spec
         weights = self._weights
         own = [layer for layer in layers if layer in spec.layers]
-        held = self._layers | {layer: weights.layer(layer, spec.share) for layer in own}
+        held = self._layers | {layer: weights.layer(layer, spec.share, self._formats[layer]) for layer in own}
         self._layers = dict(sorted(held.items()))
         if spec.is_first and spec.layers.start in own:
             self._embedding = weights.embedding()
         if spec.is_last and spec.layers.end - 1 in own:
             self._norm, self._head = weights.norm(), weights.head(spec.share)
+
+    def fetched(self, layer: int, name: str | None) -> tuple[str | None, LayerWeights]:
+        """Weights of a layer in another format, to ``exchange``; nothing changes yet."""
+        return name, self._weights.layer(layer, self._spec.share, name)
+
+    def exchange(self, aside: Aside) -> Aside:
+        """Compute with these weights from now on; what it computed with is returned, so that it can be undone."""
+        before = {layer: (self._formats[layer], self._layers[layer]) for layer in aside}
+        self._formats |= {layer: name for layer, (name, _) in aside.items()}
+        self._layers |= {layer: weights for layer, (_, weights) in aside.items()}
+        return before
 
     def shed(self, layers: LayerRange) -> None:
         """Let go of these layers."""

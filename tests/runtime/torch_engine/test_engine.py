@@ -290,7 +290,7 @@ async def test_an_engine_that_cannot_start_anew_is_tried_again(checkpoints, clus
 
 async def test_starting_refuses_what_a_switch_would_refuse(checkpoints, cluster):
     for text, settings, reason in (
-        ("CPUx1@bf16", SETTINGS, Reason.UNSUPPORTED),
+        ("CPUx1@fp16", SETTINGS, Reason.UNSUPPORTED),
         ("CPUx1", EngineSettings(num_blocks=50_000), Reason.NO_MEMORY),
     ):
         topology = parse_topology(text, cluster, LAYERS, "fp32")

@@ -14,7 +14,7 @@ from runtime.notation import parse_topology
 from runtime.process.content import PinnedCheckpoint
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.messages import TorchDriverConfig
-from runtime.torch_engine.models import EngineSettings, is_on_gpus, precision_of
+from runtime.torch_engine.models import EngineSettings, base_of, is_on_gpus
 from runtime.torch_engine.worker.backends import (
     Backend,
     open_cpu,
@@ -68,7 +68,7 @@ def test_freed_memory_goes_back_to_a_gpu_only(monkeypatch):
 
 @rows("precision", ["fp32", "bf16", "fp16"])
 def test_gpus_compute_in_what_the_topology_says(precision):
-    assert precision_of(topology("H200[2]:0-5", precision)) == precision
+    assert base_of(topology("H200[2]:0-5", precision)) == precision
 
 
 @rows(
@@ -82,7 +82,7 @@ def test_gpus_compute_in_what_the_topology_says(precision):
 )
 def test_what_is_not_computed_here_is_refused_with_what_is(text, known):
     with pytest.raises(TopologyError, match=known):
-        precision_of(topology(text))
+        base_of(topology(text))
 
 
 async def test_a_target_in_another_precision_than_what_runs_is_refused():
