@@ -246,7 +246,9 @@ def summary(candidate: Candidate) -> str:
         ]
     )
     doubt = f"± {prediction.error_band:.0%}, {prediction.source}"
-    return f"{candidate_words(candidate)} on {_devices(candidate)}{_shares(candidate)}: {readings} ({doubt})"
+    loss = f", quality loss {amount(prediction.quality_loss, 'ratio')} {prediction.quality_source}"
+    lost = loss if prediction.quality_loss else ""
+    return f"{candidate_words(candidate)} on {_devices(candidate)}{_shares(candidate)}: {readings} ({doubt}){lost}"
 
 
 def set_bound(cost: float, most_rps: float, asked_rps: float, *, priced: bool) -> str:
@@ -320,7 +322,8 @@ _UNWEIGHED = {
     "throughput_tok": "caps what is sent, which no topology does",
     "throughput_req": "caps what is sent, which no topology does",
     "reconfig_pause": "bounds the switch, not what runs",
-    "quality_loss": "the deployment states no limits.quality_loss per precision",
+    "quality_loss": "the deployment states no limits.quality_loss per precision, and `intentctl profile --quality` did not "
+    "measure it",
     "cost": "the deployment states no usd_per_hour for {kinds}",
     "availability": "does not follow from a topology",
     "error_rate": "does not follow from a topology",

@@ -1,23 +1,25 @@
 """Goals to the topologies that may hold them, cheapest first, by bounds alone. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
 from intent.models import Config
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
-from runtime.models import Cluster, LayerRange, Node, Stage, Topology
+from runtime.models import Cluster, LayerRange, Node, Precision, Stage, Topology
 from selector.models import Profile, SearchInput, Way
 from selector.objectives import Bound, thresholds
 from selector.performance.load import IDLE_RPS
 from selector.pipelines.grid import Grid, Pipeline
 from selector.pipelines.operating import BLOCK_TOKENS, Setting, dealt, pools_of
 from selector.pipelines.optimum import Metric, Proof, Threshold, ladder, most_held, provably_none
-from selector.space import blocks_to_move, groups, narrowed, stage_counts, stage_kinds
+from selector.space import blocks_to_move, groups, load_free_blocker, narrowed, stage_counts, stage_kinds
 from selector.switching import way
 
 _BEYOND = 1 - 1e-6
+_SHAPES = 3
+"""Pipelines of which layers are quantised in the order that was measured."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,23 @@ class Finder:
         if not any(found):
             found = [self._where_it_fits(bounds, wanted, _wishes(goals))]
         return [part for part in found if part]
+
+    def by_curve(self, topologies: Iterable[Topology]) -> list[Topology]:
+        """Some pipelines with the layers quantised that lose least, in sets that were measured."""
+        curve = self.problem.quality
+        shapes = list(dict.fromkeys(_in_full(each) for each in topologies if len(each.replicas) == 1))[:_SHAPES]
+        found = (
+            _quantised(shape, layers, name)
+            for name in (self.precisions if curve else ())
+            if curve and name in curve.formats
+            for layers in curve.formats[name].sets(self.most_quality_loss)
+            for shape in shapes
+        )
+        return [each for each in found if self._may_run(each)]
+
+    def _may_run(self, topology: Topology) -> bool:
+        barred = load_free_blocker(topology, self.problem, self.precisions)
+        return not barred and way(topology, self.problem) in self.ways
 
     def timed(self, objective: Bound | None) -> Threshold | None:
         """An objective as a latency or a rate; None of what is counted."""
@@ -180,6 +199,22 @@ def _topology(pipeline: Pipeline, devices: Sequence[tuple[int, ...]]) -> Topolog
         formats = [kind.formats for kind, _ in parts]
         stages.append(Stage.of(parts[0][0].kind, given, zip(ranges, formats, strict=True)))
         start = ends[-1]
+    return Topology(tuple(stages))
+
+
+def _in_full(topology: Topology) -> Topology:
+    """Nothing quantised: weights as wide as KV."""
+    stages = [(stage, Precision.named(stage.precision.kv, stage.kind)) for stage in topology.stages]
+    return Topology(tuple(Stage(stage.kind, stage.devices, stage.layers, full) for stage, full in stages))
+
+
+def _quantised(topology: Topology, layers: Collection[int], name: str) -> Topology:
+    """With some layers in a format."""
+    stages = []
+    for stage in topology.stages:
+        formats = {True: stage.precision.beside(name, stage.kind), False: stage.precision}
+        parts = [(LayerRange(layer, layer + 1), formats[layer in layers]) for layer in stage.layers]
+        stages.append(Stage.of(stage.kind, stage.devices, parts))
     return Topology(tuple(stages))
 
 

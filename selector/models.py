@@ -13,6 +13,7 @@ from runtime.errors import UnsupportedModelError
 from runtime.forms import DESCRIBED, Endless, told
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.replicas.choice import UNBOUND, Bounds, ReplicaSpeed
+from selector.quality import QualityCurve, QualitySource
 
 
 class SelectorError(Exception):
@@ -320,13 +321,15 @@ class Prediction:
     batch: int
     """The batch limit: sequences that run at once."""
     quality_loss: float
-    """Share of quality that its weight formats lose, as the deployment states it for each; the mean over the layers."""
+    """Share of quality that its weight formats lose."""
     error_band: float
     """Relative half-width: 0.3 means that the truth is expected within 30 %."""
     source: Source
     devices: int
     peak: int = 0
     """Sequences that ran at once in the simulation, at most: with room for more nothing would be otherwise."""
+    quality_source: QualitySource = "measured"
+    """Whether the loss was measured for this set of layers; ``assumed``: of single layers, or as the deployment states it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +391,23 @@ class SearchInput:
     """What the router of a set keeps requests within."""
     for_tenants: tuple[PrecisionRule | Placement, ...] = ()
     """What was said for one tenant: replicas that break it do not serve that tenant."""
+    quality: QualityCurve | None = None
+    """What was measured of the checkpoint; None: nothing."""
+
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """Weight format to what all layers in it lose, at least: as measured, else as the deployment states it."""
+        measured = self.quality.formats if self.quality else {}
+        return {**self.limits.quality_loss, **{name: curve.least_loss for name, curve in measured.items()}}
+
+    def loss_of(self, topology: Topology) -> tuple[float, QualitySource]:
+        """What a pipeline loses, and whether that was measured."""
+        formats = {layer: stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
+        stated = self.limits.quality_loss
+        if self.quality:
+            return self.quality.loss_of(formats, stated)
+        loss = math.fsum(stated.get(name, 0.0) for name in formats.values()) / len(formats)
+        return loss, "assumed" if loss else "measured"
 
     @property
     def unpriced(self) -> tuple[str, ...]:

@@ -247,7 +247,7 @@ def sort_goals(goals: Sequence[Goal], problem: SearchInput) -> Demands:
 
 def _readable(goal: Goal, problem: SearchInput) -> bool:
     if isinstance(goal, Objective):
-        if goal.metric == "quality_loss" and not problem.limits.quality_loss:
+        if goal.metric == "quality_loss" and not problem.losses:
             return False  # nobody said what a precision costs
         if goal.metric == "cost" and goal.op not in {"minimize", "maximize"} and problem.unpriced:
             return False  # nor a device

@@ -125,6 +125,7 @@ def _candidate_of_set(
     together = replace(
         _prediction(topology, problem, profiles, found.together),
         quality_loss=math.fsum(each.share * each.prediction.quality_loss for each in replicas),
+        quality_source=min(each.prediction.quality_source for each in replicas),  # assumed, if one is
     )
     return Candidate(topology, together, "", steps, tuple(replicas))
 
@@ -160,6 +161,7 @@ def _prediction(
 ) -> Prediction:
     workload = problem.workload
     source, error_band = confidence(topology, profiles)
+    quality_loss, quality_source = problem.loss_of(topology)
     return Prediction(
         ttft_s=outcome.ttft_s,
         tpot_s=outcome.tpot_s,
@@ -169,16 +171,12 @@ def _prediction(
         usd_per_hour=sum(problem.cluster.gpu(device).usd_per_hour for device in topology.devices),
         batch=outcome.batch,
         peak=outcome.peak,
-        quality_loss=_quality_loss(topology, problem.limits.quality_loss),
+        quality_loss=quality_loss,
         error_band=error_band,
         source=source,
         devices=len(topology.devices),
+        quality_source=quality_source,
     )
-
-
-def _quality_loss(topology: Topology, losses: Mapping[str, float]) -> float:
-    lost = [losses.get(stage.precision_of(layer).weights, 0.0) for stage in topology.stages for layer in stage.layers]
-    return math.fsum(lost) / len(lost)
 
 
 def confidence(topology: Topology, profiles: Mapping[str, Profile]) -> tuple[Source, float]:

@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from runtime.models import FULL
-from selector.models import ProfileError
 
 QualitySource = Literal["measured", "assumed"]
+SIZES = 8
+"""Of sets of layers that are tried."""
+
+
+class QualityError(ValueError):
+    """A measured quality that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,18 @@ class FormatCurve:
         if len(layers) == 1:
             return self.singles.get(min(layers))
         return self.prefixes.get(len(layers)) if layers == {*self.order[: len(layers)]} else None
+
+    @property
+    def least_loss(self) -> float:
+        """With all layers, if each lost no more than those of the best set do: what a search may hope for."""
+        return min(
+            (max(0.0, found.loss) * len(self.order) / count for count, found in self.prefixes.items()), default=1.0
+        )
+
+    def sets(self, most: float | None) -> list[frozenset[int]]:
+        """The sets in order that lose no more than so much, the largest among them; a few of many."""
+        known = sorted(count for count, found in self.prefixes.items() if most is None or found.loss <= most)
+        return [frozenset(self.order[:count]) for count in known[:: -(len(known) // SIZES + 1)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +98,18 @@ class QualityCurve:
         """Read what the measurement wrote.
 
         Raises:
-            ProfileError: naming what is missing, or is none.
+            QualityError: naming what is missing, or is none.
         """
         try:
             layers = int(mapping["layers"])
             curves = {name: _curve(name, curve, layers) for name, curve in mapping["formats"].items()}
             return cls(str(mapping["model"]), {**mapping["checkpoint"]}, {**mapping["groups"]}, layers, curves)
         except KeyError as error:
-            raise ProfileError(
+            raise QualityError(
                 f"it lacks {error}, as if half written; `intentctl profile --quality` writes it"
             ) from None
         except (AttributeError, TypeError, ValueError) as error:
-            raise ProfileError(
+            raise QualityError(
                 f"it is no measured quality ({error}); `intentctl profile --quality` writes one"
             ) from None
 
@@ -100,7 +117,7 @@ class QualityCurve:
 def _curve(name: str, mapping: Any, num_layers: int) -> FormatCurve:
     curve = FormatCurve(tuple(mapping["order"]), _losses(mapping["prefixes"]), _losses(mapping["singles"]))
     if sorted(curve.order) != [*range(num_layers)]:
-        raise ProfileError(f"the order of {name} does not have each of {num_layers} layers once")
+        raise QualityError(f"the order of {name} does not have each of {num_layers} layers once")
     return curve
 
 

@@ -240,6 +240,8 @@ def _explored(question: _Question, finder: Finder) -> list[Candidate]:
             trial.tune(found, goals, objective)
             if demands.balance:
                 trial.tune(sorted(found, key=trial.ranking.weighed_up)[:TUNED], goals, objective)
+        near = sorted(_within(question, finder), key=lambda each: trial.ranking.shortfall(each, goals))
+        trial.judge_all(finder.by_curve([*(each.topology for each in (*today, *near)), *topologies]))
         if held := trial.ranking.holding(goals, _within(question, finder)):
             trial.tune([trial.ranking.best(held)], goals)
         _try_sets(question, finder, goals, objective)
@@ -328,7 +330,7 @@ def _precisions(
     if most is None:
         return chosen
     ruled_out = set(available) - set(precisions_for(rules, set(available), available))
-    losses = dict.fromkeys(FULL, 0.0) | dict(problem.limits.quality_loss)
+    losses = dict.fromkeys(FULL, 0.0) | dict(problem.losses)
     in_all = most * problem.model.num_layers
     return tuple(name for name in available if losses.get(name, math.inf) <= in_all and name not in ruled_out)
 

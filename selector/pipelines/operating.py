@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -306,15 +306,18 @@ class Setting:
     batching: Batching = USUAL_BATCHING
     kv_bytes: float = math.inf
     """That the engine keeps on each device, at most."""
+    kv_tokens: float = math.inf
+    """Whose KV the engine keeps with full formats, at most."""
 
     @classmethod
     def of(cls, problem: SearchInput, profiles: Mapping[str, Profile]) -> "Setting":
         """That of a problem."""
-        losses = problem.limits.quality_loss
+        losses = problem.losses
         load = OperatingLoad.of(problem.workload)
         engine = problem.capabilities
-        kept = engine.kv_bytes if engine and engine.kv_bytes else math.inf
-        return cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching, kv_bytes=kept)
+        kept, tokens = (engine.kv_bytes, engine.kv_tokens) if engine else (None, None)
+        here = cls(problem.model, problem.cluster, profiles, load, losses, batching=problem.batching)
+        return replace(here, kv_bytes=kept or math.inf, kv_tokens=tokens or math.inf)
 
 
 def times_of(kinds: Sequence[StageKind], points: Points, setting: Setting) -> tuple[Times, Times]:
@@ -460,7 +463,9 @@ def capacities(
     kv = np.array([[kv_bytes_per_token(model, precision.kv) / model.num_layers] for precision in formats]) * heads
     tokens = np.maximum(points.batch, setting.load.held) * setting.load.blocks * BLOCK_TOKENS
     per_layer = weights + kv * tokens
-    kept = setting.kv_bytes / (kv * tokens)
+    saved = np.array([[value_bytes(each.kv, model) - value_bytes(each.weights, model)] for each in formats])
+    most_tokens = setting.kv_tokens + np.maximum(0.0, saved) * np.array([[size] for size in largest]) / kv
+    kept = np.where(tokens <= most_tokens, setting.kv_bytes / (kv * tokens), 0.0)
     return {
         (first, last): np.maximum(
             0.0, np.minimum(kept, (usable - first * embedding - last * embedding / tp) / per_layer) - _CLOSE

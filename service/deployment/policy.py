@@ -66,7 +66,9 @@ def beyond(plan: Plan, within: PolicyBounds, applied: Applied) -> tuple[str, ...
         found.append(f"it takes {num_devices} devices (devices: {within.devices})")
     loss = plan.prediction.quality_loss
     if within.quality_loss is not None and loss > within.quality_loss:
-        found.append(f"it loses {loss:.1%} of quality (quality_loss: {within.quality_loss:g})")
+        found.append(
+            f"it loses {loss:.1%} of quality, {plan.prediction.quality_source} (quality_loss: {within.quality_loss:g})"
+        )
     if plan.to_acknowledge:
         codes = ", ".join(sorted({finding.code for finding in plan.to_acknowledge}))
         found.append(f"a person has to see its findings ({codes})")

@@ -8,8 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selector.models import ProfileError
-from selector.quality import QualityCurve
+from selector.quality import QualityCurve, QualityError
 from tests.rows import rows
 
 NUM_LAYERS = 4
@@ -102,5 +101,5 @@ def test_what_is_no_measurement_is_refused_by_name(path, value, message):
         del part[path[-1]]
     else:
         part[path[-1]] = value
-    with pytest.raises(ProfileError, match=message):
+    with pytest.raises(QualityError, match=message):
         QualityCurve.from_mapping(document)
