@@ -10,6 +10,7 @@ from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, v
 from runtime.footprint import Piece, blocks, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from runtime.replicas.steps import Change, changes
+from runtime.sync.swap import in_words
 from runtime.weight_formats import value_bytes
 from selector import explain
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput, SwitchPrediction, Way
@@ -128,18 +129,12 @@ def _part_of(replica: Topology, problem: SearchInput, target: Topology) -> Searc
     return replace(problem, workload=replace(workload, concurrency=max(1, mine)))
 
 
-def is_swap(now: Topology | None, target: Topology, engine: Capabilities | None) -> bool:
-    """Whether only weight formats of layers change, which the engine exchanges between two steps.
+def swap_of(now: Topology | None, target: Topology, engine: Capabilities | None) -> str:
+    """What changes where that is weight formats of layers, which the engine exchanges between two steps; else nothing.
 
     KV and requests stay where they are.
     """
-    if now is None or engine is None or engine.base is None:
-        return False
-    old, new = (
-        [(each.devices, each.layers, {each.precision_of(layer).kv for layer in each.layers}) for each in side.stages]
-        for side in (now, target)
-    )
-    return old == new
+    return in_words(now, target) if now and engine and engine.base else ""
 
 
 def without_outage(candidates: Iterable[Candidate], problem: SearchInput) -> list[Candidate]:
@@ -185,6 +180,7 @@ def switch(
         return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)  # at most it is told to fill its steps otherwise
     here = replace(problem, now=today.topology)
     how = way(target.topology, here, is_another=stays) or "restart"
+    swap = swap_of(today.topology, target.topology, engine)
     passes_s = [side.prediction.tpot_s["mean"] for side in (today, target)]
     start, load, unmeasured = _bringing_up(target.topology, here)
     band = together(start, load)
@@ -206,8 +202,8 @@ def switch(
     return SwitchPrediction(
         how,
         prepare_s,
-        sum(passes_s) + inside_s,
-        min(passes_s) + inside_s,
+        max(passes_s) if swap else sum(passes_s) + inside_s,
+        0.0 if swap else min(passes_s) + inside_s,
         _payback_s(today, target, _prices(problem.cluster), prepare_s),
         None if how == "restart" else over,
         prepare_least_s=band[0],
@@ -215,6 +211,7 @@ def switch(
         stop_most_s=most_s,
         loading_s=_middle(load),
         unmeasured=unmeasured,
+        swap=swap,
     )
 
 
@@ -250,7 +247,11 @@ def _switch_of_set(today: Candidate, target: Candidate, problem: SearchInput) ->
             loading_s=found.loading_s + part.loading_s,
             unmeasured=tuple(dict.fromkeys((*found.unmeasured, *part.unmeasured))),
         )
-    return replace(found, payback_s=_payback_s(today, target, _prices(problem.cluster), found.prepare_s))
+    return replace(
+        found,
+        payback_s=_payback_s(today, target, _prices(problem.cluster), found.prepare_s),
+        swap=swap_of(today.topology, target.topology, problem.capabilities),
+    )
 
 
 def told(found: SwitchPrediction) -> list[str]:
@@ -285,7 +286,7 @@ def _bringing_up(target: Topology, problem: SearchInput) -> tuple[Band, Band, tu
     engine = problem.capabilities
     is_cpu = all(kind.lower() == "cpu" for kind in problem.cluster.kinds)
     start = engine.start_s if engine else BUILT_IN_START if is_cpu else vllm_start()
-    if is_swap(problem.now, target, engine):
+    if swap_of(problem.now, target, engine):
         start = (0.0, 0.0)
     if engine and target in engine.standby:
         return STANDBY, (0.0, 0.0), ()
