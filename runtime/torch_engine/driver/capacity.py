@@ -108,12 +108,12 @@ class Capacity:
             SwitchError: it does not hold what lives now, or a layer has no room; nothing was touched.
         """
         now = self._host.active.topology
-        least = max(1, self._scheduler.least_blocks)
+        least = max(1, self._scheduler.longest_blocks)  # what runs beside it may have to wait, and be computed anew
         fits = self._settled(target)
         if fits < least:
             raise SwitchError(
                 Reason.NO_MEMORY,
-                f"{target} leaves room for {fits} KV blocks, and requests need {least}; wait until some have ended",
+                f"{target} leaves room for {fits} KV blocks, and a request needs {least}; wait until it has ended",
             )
         blocks = min(self._pool.capacity, fits)
         standing = standing_bytes(now, self._parts.model, blocks + SCRATCH, self._parts.settings.block_size)

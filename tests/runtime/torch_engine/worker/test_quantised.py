@@ -1,0 +1,143 @@
+"""Weights in fewer bits: codes as torchao makes them, products as of what they stand for, files that are whole or made anew."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name everyone knows
+from safetensors import safe_open
+
+from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.quantised import Quantised, QuantisedLinear, quantise
+from runtime.torch_engine.worker.quantised_files import FOLDER, QuantisedFiles
+from tests.rows import rows
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+CPU = torch.device("cpu")
+FORMATS = {"int8": None, "int4": 64}
+
+
+def weight(rows: int = 96, columns: int = 256) -> torch.Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows)) / 16
+
+
+def distance(got: torch.Tensor, want: torch.Tensor) -> float:
+    return float((got.float() - want).norm() / want.norm())
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_codes_are_those_of_torchao(name):
+    primitives = pytest.importorskip("torchao.quantization.quant_primitives", reason="torchao is not installed")
+    values = weight()
+    found = quantise(values, name, FORMATS[name])
+    block = (1, FORMATS[name] or values.shape[1])
+    lowest, highest = (-127, 127) if name == "int8" else (-8, 7)
+    scales = found.scales.float()
+    want = primitives.quantize_affine(
+        values, block, scales, torch.zeros_like(scales, dtype=torch.int32), torch.int8, lowest, highest
+    )
+    unit = Quantised(name, found.codes, torch.ones_like(found.scales))
+    assert torch.equal(unit.dequantised().to(torch.int8), want)
+
+
+@pytest.mark.parametrize("name", [*FORMATS, "fp8"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_product_is_that_of_what_the_codes_stand_for(name, dtype):
+    """By the operator and by parts made whole; with few rows and many; sliced as TP slices; with a bias."""
+    whole = quantise(weight(), name, FORMATS.get(name))
+    bias = torch.randn(96).to(dtype)
+    for part in (whole, whole.part(slice(16, 64), slice(None)), whole.part(slice(None), slice(64, 192))):
+        made = QuantisedLinear([part], bias[: len(part.codes)], dtype, CPU)
+        stacked = QuantisedLinear([part, part], None, dtype, CPU)
+        for count in (1, 3, 40, 300):
+            x = torch.randn(count, part.width).to(dtype)
+            want = F.linear(x.float(), part.dequantised())
+            both = torch.cat([want, want], dim=-1)
+            with_bias = want + bias[: len(part.codes)].float()
+            near = 1e-6 if dtype == torch.float32 else 5e-3
+            assert distance(made._whole(x), want) < near
+            if name != "fp8":  # its operator rounds x, too
+                assert distance(made(x), with_bias) < near
+                assert distance(stacked(x), both) < near
+                assert made._few is None or distance(made._few(x), want) < near
+
+
+@rows(
+    ("name", "group", "most"),
+    [("int8", None, 0.012), ("int4", 32, 0.11), ("int4", 64, 0.12), ("int4", 128, 0.13), ("fp8", None, 0.04)],
+)
+def test_what_codes_stand_for_is_near_the_weight(name, group, most):
+    values = weight(64, 1024)
+    found = quantise(values, name, group)
+    assert 0.0 < distance(found.dequantised(), values) < most
+    zeros = quantise(torch.zeros(4, 128), name, group)
+    assert not zeros.dequantised().any()
+
+
+def test_parts_are_slices_of_what_was_quantised_whole():
+    whole = quantise(weight(), "int4", 32)
+    part = whole.part(slice(8, 40), slice(96, 224))
+    assert torch.equal(part.dequantised(), whole.dequantised()[8:40, 96:224])
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Checkpoint:
+    for name in ("config.json", "model.safetensors"):
+        os.link(EXAMPLES / "counting" / name, tmp_path / name)
+    return Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_layer_is_made_once_and_read_by_all(copied, name):
+    files = QuantisedFiles(copied, "digest")
+    made = files.layer(3, name)
+    path = copied.folder / FOLDER / f"{name}-digest" / "layer-00003.safetensors"
+    first = path.stat()
+    assert [*path.parent.iterdir()] == [path], "nothing half-written stays"
+    again = files.layer(3, name)
+    assert path.stat().st_mtime_ns == first.st_mtime_ns
+    unkept = QuantisedFiles(copied, None).layer(3, name)
+    for matrix, found in made.items():
+        for other in (again[matrix], unkept[matrix]):
+            assert torch.equal(found.codes, other.codes)
+            assert torch.equal(found.scales, other.scales)
+    weight_of_it = copied.tensor("model.layers.3.mlp.down_proj.weight")
+    assert distance(made["mlp.down_proj"].dequantised(), weight_of_it) < 0.15
+
+
+def test_what_is_not_whole_or_of_something_else_is_made_anew(copied, caplog):
+    want = QuantisedFiles(copied, "a").layer(0, "int4")["mlp.up_proj"].codes
+    path = copied.folder / FOLDER / "int4-a" / "layer-00000.safetensors"
+    content = path.read_bytes()
+    other = QuantisedFiles(copied, "b")
+    other.layer(0, "int4")
+    of_another = (copied.folder / FOLDER / "int4-b" / "layer-00000.safetensors").read_bytes()
+    for broken in (content[:-100], content[:7], b"", of_another, content.replace(b"weight_scale", b"weight_scala")):
+        path.write_bytes(broken)
+        caplog.clear()
+        assert torch.equal(QuantisedFiles(copied, "a").layer(0, "int4")["mlp.up_proj"].codes, want)
+        assert "made anew" in caplog.text
+        caplog.clear()
+        QuantisedFiles(copied, "a").layer(0, "int4")
+        assert not caplog.text
+
+
+def test_where_nothing_can_be_kept_each_process_makes_its_own(copied, monkeypatch, caplog):
+    (copied.folder / FOLDER).write_text("in the way")
+    monkeypatch.setenv("HOME", str(copied.folder / FOLDER))
+    found = QuantisedFiles(copied, "a").layer(0, "int8")
+    assert len(found) == 7
+    assert "cannot be kept" in caplog.text
+
+
+def test_files_are_in_the_layout_of_compressed_tensors(copied):
+    compressors = pytest.importorskip("compressed_tensors.compressors", reason="compressed-tensors is not installed")
+    QuantisedFiles(copied, "a").layer(1, "int4")
+    name = "model.layers.1.mlp.down_proj"
+    with safe_open(copied.folder / FOLDER / "int4-a" / "layer-00001.safetensors", framework="pt") as file:
+        packed, shape = (file.get_tensor(f"{name}.{what}") for what in ("weight_packed", "weight_shape"))
+    codes = compressors.unpack_from_int32(packed, 4, torch.Size(shape.tolist()))
+    found = QuantisedFiles(copied, "a").layer(1, "int4")["mlp.down_proj"]
+    ours = Quantised("int4", found.codes, torch.ones_like(found.scales)).dequantised()
+    assert torch.equal(ours.to(torch.int8), codes)
