@@ -130,7 +130,7 @@ def _part_of(replica: Topology, problem: SearchInput, target: Topology) -> Searc
 
 
 def swap_of(now: Topology | None, target: Topology, engine: Capabilities | None) -> str:
-    """What changes where that is weight formats of layers, which the engine exchanges between two steps; else nothing.
+    """What changes, where an engine exchanges weight formats of layers between two steps; else nothing.
 
     KV and requests stay where they are.
     """

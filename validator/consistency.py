@@ -167,7 +167,10 @@ def _exclude(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
 
 
 def _share_layers(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
-    """Whether both are about one layer; one that forbids for a part takes that out of what is said for all."""
+    """Whether both are about one layer.
+
+    What is forbidden for a part is taken out of what is said for all.
+    """
     if any(part.layers and part.rule == "forbid" and not whole.layers for part, whole in ((a, b), (b, a))):
         return False
     counts = {spec.num_layers for spec in site.models.values()}

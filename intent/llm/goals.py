@@ -365,7 +365,10 @@ def read_answer(
 
 
 def _add_phrased(read: Read, number: int) -> None:
-    """Replicas per node, what may be lost and formats of layers, as the rules read them: the prompt knows none of them."""
+    """What the prompt does not know, as the rules read it.
+
+    Replicas per node, what may be lost, formats of layers.
+    """
     found = rules.read(read.source.text, read.draft.catalogue)
     for goal, place in zip(found.goals, found.places, strict=True):
         if (getattr(goal, "key", "") in PHRASED or getattr(goal, "layers", None)) and place[0] >= read.said_from:
