@@ -399,9 +399,9 @@ def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: 
     if place is None:
         read.problems.append(AnswerProblem(f"{pointer}/evidence", "copy it from what is said now"))
         return
-    near = [place, *(clause for clause in clauses_of(source.text) if overlaps(clause, place))]
+    around = [place, *(clause for clause in clauses_of(source.text) if overlaps(clause, place))]
     layers = [(token.start, token.end) for token in source.tokens if token.kind is Kind.LAYERS]
-    if slots["type"] == "precision" and any(overlaps(span, clause) for span in layers for clause in near):
+    if slots["type"] == "precision" and any(overlaps(span, clause) for span in layers for clause in around):
         return  # the same
     read.evidence.append(place)
     inside = source.within(place)

@@ -259,9 +259,10 @@ def _precision(goal: PrecisionRule, clause: _Clause) -> str:
     words = clause.words
     value = clause.mark(words.say("full") if goal.value == "full" else goal.value, "value")
     first, _, last = (goal.layers or "").replace(" ", "-").partition("-")
-    part = "one" if first == last else f"{first}{last * (last == '1')}" if first.isalpha() else "range"
-    layers = words.say(f"layers.{part if goal.layers else 'all'}", first=first, last=last)
-    return clause.mark(words.say(keys[goal.rule], value=value), "rule") + layers
+    named = f"{first}{last * (last == '1')}" if first.isalpha() else "range"
+    return clause.mark(words.say(keys[goal.rule], value=value), "rule") + words.say(
+        f"layers.{'all' if not first else 'one' if first == last else named}", first=first, last=last
+    )
 
 
 def _placement(goal: Placement, clause: _Clause) -> str:

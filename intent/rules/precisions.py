@@ -36,9 +36,9 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
         options = [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")]
         draft.ask("precision_unclear", formats[0], words, options)
         return []
-    led = any(isinstance(goal, PrecisionRule) and goal.layers for goal in draft.goals)  # "the rest" is of layers then
+    of_layers = any(getattr(goal, "layers", None) for goal in draft.goals) and Kind.WORKLOAD  # "the rest"
     if unclear := [
-        token for token in clause.of(Kind.LAYERS, *[Kind.WORKLOAD] * led) if not isinstance(token.value, tuple)
+        token for token in clause.tokens if token.kind is of_layers or (token.kind, token.value) == (Kind.LAYERS, "")
     ]:
         draft.ask(
             "layers_unclear",

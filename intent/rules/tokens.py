@@ -107,8 +107,8 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
 def _layers(text: str) -> Iterator[tuple[int, int, tuple[Kind, Any]]]:
     """Words for layers in a folded text with what they name; "" where that is open."""
     for match in _LAYERS.finditer(text):
-        numbers = map(number_of, re.findall(r"\d+|[a-z]+|[一二两三四五六七八九十]+", match[0].partition("(")[0]))
-        counts = [f"{number:g}" for number in numbers if number is not None] or ["1"]
+        words = re.findall(r"\d+|[a-z]+|[一二两三四五六七八九十]+", match[0].partition("(")[0])
+        counts = [f"{number:g}" for number in map(number_of, words) if number is not None] or ["1"]
         named = {
             "both": (f"first {counts[0]}", f"last {counts[-1]}"),
             "first": (f"first {counts[0]}",),
