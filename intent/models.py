@@ -231,7 +231,6 @@ class TenantException:
 
 FULL = ("fp32", "bf16", "fp16")
 """What ``full`` precision means: nothing is quantised."""
-_LAYERS = "^((0|[1-9][0-9]{0,2})-(0|[1-9][0-9]{0,2})|(first|last) [1-9][0-9]{0,2}|middle)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +243,9 @@ class PrecisionRule:
     window: Window = "always"
     tenant: NonEmpty | None = None
     model: NonEmpty | None = None
-    layers: Annotated[str, Keywords(pattern=_LAYERS)] | None = None
+    layers: (
+        Annotated[str, Keywords(pattern=r"^([0-9]{1,3}-[0-9]{1,3}|(first|last) [1-9][0-9]{0,2}|middle)$")] | None
+    ) = None
     """``8-16`` (both ends included, 0 is the first), ``first 4``, ``last 4`` or ``middle``; None: all of them."""
     type: Literal["precision"] = "precision"
 
@@ -255,9 +256,11 @@ class PrecisionRule:
 
     def leaves(self, sizes: Mapping[str, float]) -> frozenset[str]:
         """Of formats, by the bytes of a value, those that it leaves; ``allow`` takes none away."""
-        least = min(sizes[name] for name in self.formats & sizes.keys())
-        fine = frozenset(name for name in sizes if self.rule != "min" or sizes[name] >= least)
-        return {"require": self.formats & fine, "forbid": fine - self.formats}.get(self.rule, fine)
+        least = min(sizes[name] for name in self.formats)
+        kept = {"require": self.formats, "min": {name for name in sizes if sizes[name] >= least}}.get(
+            self.rule, sizes.keys()
+        )
+        return frozenset(kept - self.formats if self.rule == "forbid" else kept)
 
     def held(self, num_layers: int) -> range:
         """The layers of a model with so many that it is about; ``middle`` is the middle half."""

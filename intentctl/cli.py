@@ -29,6 +29,7 @@ from intentctl.options import (
     Now,
     Output,
     PlanOptions,
+    QualityOptions,
     Timeout,
     Where,
     Yes,
@@ -284,7 +285,8 @@ def simulate(
 @spread
 def profile(
     where: Where,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the profile here; a new .yaml file.")] = None,
+    quality: QualityOptions,
+    out: Annotated[Path | None, typer.Option("--out", help="Write what is found here; a new .yaml file.")] = None,
     like: Annotated[
         str | None,
         typer.Option("--like", help="Start from this profile (name, kind or file), not the service's own."),
@@ -299,8 +301,16 @@ def profile(
 ) -> None:
     """Measure the running engine's steps and fit a profile to them. Takes a minute or more.
 
-    The service must be idle. A deployment uses the file with `profiles: {KIND: FILE}`, relative to itself.
+    The service must be idle. A deployment uses the file with `profiles: {KIND: FILE}`, relative to itself. With
+    --quality: measure what int8 and int4 weights cost a model in quality, by layer, and keep that for plans.
     """
+    if quality.quality:
+        from intentctl import quality as measuring
+
+        measuring.run(quality, output, out)
+        return
+    if quality.subject or quality.text:
+        raise typer.BadParameter("a MODEL and a --text are for --quality")
     from intentctl import commands
     from intentctl import profile as profiling
     from intentctl.steps import Design

@@ -110,6 +110,24 @@ class PlanOptions:
 
 
 @dataclass(frozen=True)
+class QualityOptions:
+    """What weight formats cost: of which model, and on which text."""
+
+    subject: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="With --quality: a model of the deployment, or a checkpoint folder."),
+    ] = None
+    quality: Annotated[
+        bool, typer.Option("--quality", help="Measure what weight formats cost MODEL instead; needs no service.")
+    ] = False
+    text: Annotated[
+        Path | None,
+        typer.Option("--text", help="With --quality: a text like those it serves. [default: English prose]"),
+    ] = None
+    deployment: Deployment = None
+
+
+@dataclass(frozen=True)
 class InSpiteOf:
     """Refusals that somebody who may approve knows of, and means a plan all the same."""
 

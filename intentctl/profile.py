@@ -61,7 +61,7 @@ def run(client: "Client", form: OutputFormat, out: Path | None, options: Profile
     Raises:
         CommandError: nothing can be measured or fitted, or ``out`` cannot be written; then no file is left.
     """
-    with _new_file(out) as file:
+    with new_file(out) as file:
         subject = find_subject(client, options)
         readings = asyncio.run(_measure(client, subject.running, design))
         document = report(subject, readings)
@@ -71,7 +71,7 @@ def run(client: "Client", form: OutputFormat, out: Path | None, options: Profile
 
 
 @contextmanager
-def _new_file(file: Path | None) -> Iterator[TextIO | None]:
+def new_file(file: Path | None) -> Iterator[TextIO | None]:
     """A file opened for writing before anything slow begins, and taken away again if that fails."""
     if file is None:
         yield None

@@ -408,8 +408,9 @@ def switch(switch: SwitchPrediction, why: str = "") -> str:
         figures += f", a standstill that nobody can predict{why}"
     over = f"; {_crossing(switch.between_hosts)}" if switch.between_hosts else ""
     if switch.swap:
-        prepared = figures.partition(", ")[0] or "at once"
-        return f"a swap: {switch.swap}; requests go on, no KV moves; {prepared} (predicted)"
+        return (
+            f"a swap: {switch.swap}; requests go on, no KV moves; {figures.partition(', ')[0] or 'at once'} (predicted)"
+        )
     return f"{STRATEGIES[switch.strategy]}: {figures or 'at once'}{over} (predicted)"
 
 

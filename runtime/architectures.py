@@ -57,6 +57,7 @@ QUANTISED: Mapping[tuple[str, str, int | None], str] = {
     ("gptq", "int", 8): "int8",
     ("compressed-tensors", "int", 4): "int4",
     ("compressed-tensors", "int", 8): "int8",
+    ("compressed-tensors", "float", 8): "fp8",
     ("fp8", "int", None): "fp8",
 }
 """How a checkpoint is quantised (method, type and bits of its weights) to the weight format that this is."""
@@ -89,14 +90,29 @@ def quantised(config: Mapping[str, Any], name: str) -> str | None:
     Raises:
         UnsupportedModelError: it is quantised in a way that is not known.
     """
-    if (found := config.get("quantization_config")) is None:
+    if config.get("quantization_config") is None:
         return None
-    groups = found.get("config_groups") or {"": {}}
-    weights = next(iter(groups.values())).get("weights") or {"num_bits": found.get("bits")}
-    precision = QUANTISED.get((found.get("quant_method"), weights.get("type", "int"), weights.get("num_bits")))
+    method, weights = _weights_of(config)
+    precision = QUANTISED.get((method, weights.get("type", "int"), weights.get("num_bits")))
     if precision is None:
         raise UnsupportedModelError(
             f"{name}: quantization_config in config.json is none of awq, gptq, compressed-tensors with 4 or 8 bits, or fp8: "
-            f"{found.get('quant_method')}"
+            f"{how_quantised(config)}"
         )
     return precision
+
+
+def how_quantised(config: Mapping[str, Any]) -> str:
+    """Method, bits and groups of a checkpoint that is quantised, in words: ``awq, 4 bits, groups of 128``."""
+    method, weights = _weights_of(config)
+    bits = f"{weights['num_bits']} bits" if weights.get("num_bits") else ""
+    group = weights.get("group_size") or 0
+    return ", ".join(filter(None, (method, bits, f"groups of {group}" if group > 0 else "")))
+
+
+def _weights_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The method, and what it says of weights; ``config_groups`` of several kinds are told by the first."""
+    found = config["quantization_config"]
+    kinds = found.get("config_groups") or {"": {}}
+    usual = {"num_bits": found.get("bits"), "group_size": found.get("group_size")}
+    return str(found.get("quant_method")), next(iter(kinds.values())).get("weights") or usual

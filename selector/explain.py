@@ -9,12 +9,11 @@ from intent.models import (
     Config,
     Goal,
     Objective,
-    PrecisionRule,
     TenantException,
 )
 from runtime.capabilities import Batching
 from runtime.models import Topology
-from selector.models import Candidate, LeftOut, Margin, SearchInput, SwitchPrediction
+from selector.models import Candidate, LeftOut, Margin, Prediction, SearchInput, SwitchPrediction
 from selector.objectives import UNSAID, Balance, Bound, said_for
 from selector.pipelines.optimum import Proof
 
@@ -246,9 +245,15 @@ def summary(candidate: Candidate) -> str:
         ]
     )
     doubt = f"± {prediction.error_band:.0%}, {prediction.source}"
-    loss = f", quality loss {amount(prediction.quality_loss, 'ratio')} {prediction.quality_source}"
-    lost = loss if prediction.quality_loss else ""
-    return f"{candidate_words(candidate)} on {_devices(candidate)}{_shares(candidate)}: {readings} ({doubt}){lost}"
+    where = f"{candidate_words(candidate)} on {_devices(candidate)}{_shares(candidate)}"
+    return f"{where}: {readings} ({doubt}){_lost(prediction)}"
+
+
+def _lost(prediction: Prediction) -> str:
+    """Of quality, as the rest of a sentence; nothing where nothing is."""
+    if prediction.quality_loss:
+        return f", quality loss {amount(prediction.quality_loss, 'ratio')} {prediction.quality_source}"
+    return ", quality loss unknown" if prediction.quality_source == "assumed" else ""
 
 
 def set_bound(cost: float, most_rps: float, asked_rps: float, *, priced: bool) -> str:
@@ -329,13 +334,6 @@ _UNWEIGHED = {
     "error_rate": "does not follow from a topology",
 }
 """Metric to why a goal for it is left out."""
-
-
-def unmet(rule: PrecisionRule, available: Sequence[str]) -> str:
-    """Why no topology has layers in the formats that a rule leaves."""
-    return (
-        f"{rule.evidence!r} cannot be met: the formats that limits, engine and profiles leave are {listed(available)}"
-    )
 
 
 def devices_for_cost(problem: SearchInput) -> str:

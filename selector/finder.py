@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from intent.models import Config
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import Cluster, LayerRange, Node, Precision, Stage, Topology
+from runtime.sync.swap import mixed
 from selector.models import Profile, SearchInput, Way
 from selector.objectives import Bound, thresholds
 from selector.performance.load import IDLE_RPS
@@ -210,12 +211,8 @@ def _in_full(topology: Topology) -> Topology:
 
 def _quantised(topology: Topology, layers: Collection[int], name: str) -> Topology:
     """With some layers in a format."""
-    stages = []
-    for stage in topology.stages:
-        formats = {True: stage.precision.beside(name, stage.kind), False: stage.precision}
-        parts = [(LayerRange(layer, layer + 1), formats[layer in layers]) for layer in stage.layers]
-        stages.append(Stage.of(stage.kind, stage.devices, parts))
-    return Topology(tuple(stages))
+    stages = [replace(stage, precision=stage.precision.beside(name, stage.kind)) for stage in topology.stages]
+    return mixed(topology, Topology(tuple(stages)), {*layers})
 
 
 def _connected(problem: SearchInput) -> list[Cluster]:

@@ -24,8 +24,8 @@ def _ruled(stage: Stage, layer: int, rules: Sequence[PrecisionRule], num_layers:
     precision = stage.precision_of(layer)
     full = stage.precision.kv if stage.precision.kv in FULL else "bf16"
     for rule in rules:
-        breaks = precision.weights not in rule.leaves(BYTES_PER_VALUE)
-        if rule.layers and breaks and layer in rule.held(num_layers):
+        is_held = rule.layers is not None and layer in rule.held(num_layers)
+        if is_held and precision.weights not in rule.leaves(BYTES_PER_VALUE):
             precision = stage.precision.beside(
                 full if rule.rule == "forbid" or rule.value == "full" else rule.value, stage.kind
             )

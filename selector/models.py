@@ -11,7 +11,7 @@ from intent.tables import mapping
 from runtime.capabilities import USUAL_BATCHING, Batching, Capabilities, Limits
 from runtime.errors import UnsupportedModelError
 from runtime.forms import DESCRIBED, Endless, told
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import FULL, Cluster, ModelSpec, Topology
 from runtime.replicas.choice import UNBOUND, Bounds, ReplicaSpeed
 from selector.quality import QualityCurve, QualitySource
 
@@ -396,7 +396,7 @@ class SearchInput:
 
     @property
     def losses(self) -> Mapping[str, float]:
-        """Weight format to what all layers in it lose, at least: as measured, else as the deployment states it."""
+        """Weight format to what all layers in it lose at least: as measured, else as stated."""
         measured = self.quality.formats if self.quality else {}
         return {**self.limits.quality_loss, **{name: curve.least_loss for name, curve in measured.items()}}
 
@@ -407,7 +407,7 @@ class SearchInput:
         if self.quality:
             return self.quality.loss_of(formats, stated)
         loss = math.fsum(stated.get(name, 0.0) for name in formats.values()) / len(formats)
-        return loss, "assumed" if loss else "measured"
+        return loss, "assumed" if {*formats.values()} - {*FULL} else "measured"
 
     @property
     def unpriced(self) -> tuple[str, ...]:

@@ -254,8 +254,9 @@ def _readable(goal: Goal, problem: SearchInput) -> bool:
         if goal.op == "<=" and goal.metric in THROUGHPUTS:
             return False  # what a tenant may send
         return goal.metric in EVALUATED and (goal.value is not None or goal.op in {"minimize", "maximize"})
-    is_leave = isinstance(goal, PrecisionRule) and goal.rule == "allow" and bool(goal.tenant or goal.layers)
-    return isinstance(goal, Config | PrecisionRule) and not is_leave
+    return isinstance(goal, Config) or (
+        isinstance(goal, PrecisionRule) and not (goal.rule == "allow" and (goal.tenant or goal.layers))
+    )
 
 
 def _priced(goal: Bound, problem: SearchInput) -> Bound:
@@ -341,8 +342,7 @@ def named_tenants(problem: SearchInput) -> tuple[str, ...]:
 
 def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
     """The tenants whom a replica may not serve, by what was said for them; "" is everyone else."""
-    layers = range(problem.model.num_layers)
-    formats = {replica.stage_of(layer).precision_of(layer).weights for layer in layers}
+    formats = {stage.precision_of(layer).weights for stage in replica.stages for layer in stage.layers}
     opened = [goal for goal in problem.for_tenants if isinstance(goal, PrecisionRule) and goal.rule == "allow"]
     barred = set[str]()
     for name in formats & {goal.value for goal in opened}:
@@ -352,8 +352,8 @@ def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
             named = problem.cluster.named(goal.selector)
             breaks = bool(set(replica.devices) - named if goal.rule == "require" else set(replica.devices) & named)
         else:
-            held = {replica.stage_of(layer).precision_of(layer).weights for layer in goal.held(len(layers))}
-            breaks = not held <= goal.leaves(BYTES_PER_VALUE)
+            held = [replica.stage_of(layer).precision_of(layer) for layer in goal.held(problem.model.num_layers)]
+            breaks = not {each.weights for each in held} <= goal.leaves(BYTES_PER_VALUE)
         barred |= {_tenant_of(goal) or ""} if breaks else set()
     return frozenset(barred)
 

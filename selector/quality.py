@@ -20,29 +20,20 @@ class QualityError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class SetLoss:
-    """What was measured of a set of layers in a format, all others in full."""
-
-    loss: float
-    """By which the perplexity of the held text grows, relative."""
-    agreement: float
-    """Share of positions at which the likeliest token is still the same."""
-    error: float
-    """Standard error of the loss."""
-
-
-@dataclass(frozen=True, slots=True)
 class FormatCurve:
-    """Layers in one format: which are to be first, and what sets of them lose."""
+    """Layers in one format: which are to be first, and what sets of them lose.
+
+    That is the share by which the perplexity of a held text grew.
+    """
 
     order: tuple[int, ...]
     """All layers, the least sensitive first."""
-    prefixes: Mapping[int, SetLoss]
+    prefixes: Mapping[int, float]
     """The first so many of the order."""
-    singles: Mapping[int, SetLoss]
+    singles: Mapping[int, float]
     """A layer alone."""
 
-    def of(self, layers: frozenset[int]) -> SetLoss | None:
+    def of(self, layers: frozenset[int]) -> float | None:
         """What was measured of exactly these; None: nothing."""
         if len(layers) == 1:
             return self.singles.get(min(layers))
@@ -51,13 +42,11 @@ class FormatCurve:
     @property
     def least_loss(self) -> float:
         """With all layers, if each lost no more than those of the best set do: what a search may hope for."""
-        return min(
-            (max(0.0, found.loss) * len(self.order) / count for count, found in self.prefixes.items()), default=1.0
-        )
+        return min((max(0.0, loss) * len(self.order) / count for count, loss in self.prefixes.items()), default=1.0)
 
     def sets(self, most: float | None) -> list[frozenset[int]]:
         """The sets in order that lose no more than so much, the largest among them; a few of many."""
-        known = sorted(count for count, found in self.prefixes.items() if most is None or found.loss <= most)
+        known = sorted(count for count, loss in self.prefixes.items() if most is None or loss <= most)
         return [frozenset(self.order[:count]) for count in known[:: -(len(known) // SIZES + 1)]]
 
 
@@ -65,7 +54,6 @@ class FormatCurve:
 class QualityCurve:
     """What was measured of one checkpoint."""
 
-    model: str
     checkpoint: Mapping[str, str]
     """File to digest (``PinnedCheckpoint.digests``)."""
     groups: Mapping[str, int | None]
@@ -83,35 +71,30 @@ class QualityCurve:
         if not lossy:
             return 0.0, "measured"
         name, *others = {*lossy.values()}
-        if not others and name in self.formats and (found := self.formats[name].of(frozenset(lossy))):
-            return max(0.0, found.loss), "measured"
+        found = self.formats[name].of(frozenset(lossy)) if name in self.formats and not others else None
+        if found is not None:
+            return max(0.0, found), "measured"
         return math.fsum(self._alone(layer, name, stated) for layer, name in lossy.items()), "assumed"
 
     def _alone(self, layer: int, name: str, stated: Mapping[str, float]) -> float:
-        curve = self.formats.get(name)
-        if curve and layer in curve.singles:
-            return max(0.0, curve.singles[layer].loss)
-        return stated.get(name, 0.0) / self.num_layers
+        usual = stated.get(name, 0.0) / self.num_layers
+        return max(0.0, self.formats[name].singles.get(layer, usual)) if name in self.formats else usual
 
     @classmethod
-    def from_mapping(cls, mapping: Any) -> Self:
+    def from_mapping(cls, mapping: Mapping[str, object]) -> Self:
         """Read what the measurement wrote.
 
         Raises:
             QualityError: naming what is missing, or is none.
         """
+        data: Any = mapping
         try:
-            layers = int(mapping["layers"])
-            curves = {name: _curve(name, curve, layers) for name, curve in mapping["formats"].items()}
-            return cls(str(mapping["model"]), {**mapping["checkpoint"]}, {**mapping["groups"]}, layers, curves)
-        except KeyError as error:
-            raise QualityError(
-                f"it lacks {error}, as if half written; `intentctl profile --quality` writes it"
-            ) from None
-        except (AttributeError, TypeError, ValueError) as error:
-            raise QualityError(
-                f"it is no measured quality ({error}); `intentctl profile --quality` writes one"
-            ) from None
+            layers = int(data["layers"])
+            curves = {name: _curve(name, curve, layers) for name, curve in data["formats"].items()}
+            return cls({**data["checkpoint"]}, {**data["groups"]}, layers, curves)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            what = f"it lacks {error}" if isinstance(error, LookupError) else str(error)
+            raise QualityError(f"it is no measured quality, or not all of one: {what}") from None
 
 
 def _curve(name: str, mapping: Any, num_layers: int) -> FormatCurve:
@@ -121,10 +104,8 @@ def _curve(name: str, mapping: Any, num_layers: int) -> FormatCurve:
     return curve
 
 
-def _losses(mapping: Any) -> dict[int, SetLoss]:
-    found = {
-        int(key): SetLoss(**{name: float(figure) for name, figure in each.items()}) for key, each in mapping.items()
-    }
-    if wrong := [each.loss for each in found.values() if not -1 < each.loss < math.inf]:
+def _losses(mapping: Any) -> dict[int, float]:
+    found = {int(key): float(each["loss"]) for key, each in mapping.items()}
+    if wrong := [loss for loss in found.values() if not -1 < loss < math.inf]:
         raise ValueError(f"{wrong[0]} is no loss")
     return found

@@ -124,9 +124,13 @@ def select(
     """
     question = _opened(goals, problem, profiles, ticket)
     available = _available(question.finder.problem, profiles)
-    for rule in question.demands.rules:
-        if rule.layers and not rule.leaves(BYTES_PER_VALUE) & {*available}:
-            return Infeasible((explain.unmet(rule, available),), None, left_out=question.asked.left_out)
+    if lacking := [
+        rule for rule in question.demands.rules if rule.layers and rule.leaves(BYTES_PER_VALUE).isdisjoint(available)
+    ]:
+        reasons = (
+            f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave {explain.listed(available)}",
+        )
+        return Infeasible(reasons, None, left_out=question.asked.left_out)
     today = question.today
     bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]
     if question.where.frozen or (problem.now and bans):
@@ -322,8 +326,9 @@ def _precisions(
 ) -> tuple[str, ...]:
     """The weight formats to search: by the rules, and any in which a bound on quality leaves a layer."""
     available = _available(problem, profiles)
-    ruled = {layer for rule in rules if rule.layers for layer in rule.held(problem.model.num_layers)}
-    others = {*range(problem.model.num_layers)} - ruled
+    others = {*range(problem.model.num_layers)}.difference(
+        *(r.held(problem.model.num_layers) for r in rules if r.layers)
+    )
     running = weights_of(problem.now, others) if problem.now else {problem.precision or ""}
     chosen = precisions_for(rules, running, available)
     most = demands.most_quality_loss

@@ -13,6 +13,7 @@ from runtime.errors import TopologyError
 from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
 from runtime.models import LayerRange, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
+from runtime.sync.swap import is_swap
 from runtime.weight_formats import why_not
 from selector.models import Profile, SearchInput
 from selector.objectives import COMPARED
@@ -183,8 +184,12 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
 
 def weights_of(topology: Topology, layers: Collection[int] | None = None) -> set[str]:
     """The weight formats a topology holds, or that some layers of it have."""
-    held = ((layer, stage.precision_of(layer)) for stage in topology.stages for layer in stage.layers)
-    return {precision.weights for layer, precision in held if layers is None or layer in layers}
+    return {
+        stage.precision_of(layer).weights
+        for stage in topology.stages
+        for layer in stage.layers
+        if layers is None or layer in layers
+    }
 
 
 def no_room(topology: Topology, problem: SearchInput) -> str:
@@ -219,11 +224,17 @@ def _too_small(topology: Topology, problem: SearchInput) -> str:
 
 def crowded(topology: Topology, problem: SearchInput) -> str:
     """Why a topology cannot come up beside what runs now; nothing if it can."""
-    if problem.now is None or topology == problem.now:
+    if problem.now is None or topology == problem.now or swaps(topology, problem):
         return ""
     sizes = peak_bytes(problem.now, topology, problem.model, blocks_to_move(problem), BLOCK_TOKENS)
     full = _too_full({device: sizes[device] for device in topology.devices}, problem)
     return full and f"does not fit beside what runs now: {full}"
+
+
+def swaps(topology: Topology, problem: SearchInput) -> bool:
+    """Whether only weight formats change, which the engine exchanges between steps."""
+    engine = problem.capabilities
+    return engine is not None and engine.base is not None and problem.now is not None and is_swap(problem.now, topology)
 
 
 def streamed(topology: Topology, problem: SearchInput) -> StreamPlan:

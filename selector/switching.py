@@ -18,7 +18,7 @@ from selector.performance.load import times
 from selector.performance.perf import Step
 from selector.pipelines.operating import BLOCK_TOKENS, OperatingLoad
 from selector.prediction import server_of
-from selector.space import crowded, no_room, streamed
+from selector.space import crowded, no_room, streamed, swaps
 
 LOAD_BYTES_S = {"nvlink": 20e9, "pcie": 20e9, "network": 10e9, "shared-memory": 2e9}
 """Link of a node to how fast a device there takes weights from the host: PCIe 4.0 x16 as reached, memory copies on a CPU."""
@@ -129,14 +129,6 @@ def _part_of(replica: Topology, problem: SearchInput, target: Topology) -> Searc
     return replace(problem, workload=replace(workload, concurrency=max(1, mine)))
 
 
-def swap_of(now: Topology | None, target: Topology, engine: Capabilities | None) -> str:
-    """What changes, where an engine exchanges weight formats of layers between two steps; else nothing.
-
-    KV and requests stay where they are.
-    """
-    return in_words(now, target) if now and engine and engine.base else ""
-
-
 def without_outage(candidates: Iterable[Candidate], problem: SearchInput) -> list[Candidate]:
     """Those to which a switch goes while what runs serves."""
     return [each for each in candidates if way(each.topology, problem) != "restart"]
@@ -180,7 +172,7 @@ def switch(
         return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)  # at most it is told to fill its steps otherwise
     here = replace(problem, now=today.topology)
     how = way(target.topology, here, is_another=stays) or "restart"
-    swap = swap_of(today.topology, target.topology, engine)
+    swap = in_words(today.topology, target.topology) if swaps(target.topology, here) else ""
     passes_s = [side.prediction.tpot_s["mean"] for side in (today, target)]
     start, load, unmeasured = _bringing_up(target.topology, here)
     band = together(start, load)
@@ -250,7 +242,9 @@ def _switch_of_set(today: Candidate, target: Candidate, problem: SearchInput) ->
     return replace(
         found,
         payback_s=_payback_s(today, target, _prices(problem.cluster), found.prepare_s),
-        swap=swap_of(today.topology, target.topology, problem.capabilities),
+        swap=in_words(today.topology, target.topology)
+        if swaps(target.topology, replace(problem, now=today.topology))
+        else "",
     )
 
 
@@ -286,7 +280,7 @@ def _bringing_up(target: Topology, problem: SearchInput) -> tuple[Band, Band, tu
     engine = problem.capabilities
     is_cpu = all(kind.lower() == "cpu" for kind in problem.cluster.kinds)
     start = engine.start_s if engine else BUILT_IN_START if is_cpu else vllm_start()
-    if swap_of(problem.now, target, engine):
+    if swaps(target, problem):
         start = (0.0, 0.0)
     if engine and target in engine.standby:
         return STANDBY, (0.0, 0.0), ()

@@ -111,19 +111,13 @@ def _common(group: PlacementRules, cluster: Cluster) -> frozenset[int]:
     return everywhere(cluster).intersection(*(_left_by(rule, cluster) for _, rule in group))
 
 
-EVERY = frozenset(BYTES_PER_VALUE)
-
 PrecisionRules = list[tuple[int, PrecisionRule]]
-
-
-def left_by(rule: PrecisionRule) -> frozenset[str]:
-    """The formats a rule leaves; ``allow`` takes none away."""
-    return rule.leaves(BYTES_PER_VALUE)
 
 
 def permitted(limits: Limits) -> frozenset[str]:
     """The formats of the deployment file."""
-    return EVERY if limits.allowed_precisions is None else EVERY & frozenset(limits.allowed_precisions)
+    allowed = limits.allowed_precisions
+    return frozenset(BYTES_PER_VALUE if allowed is None else allowed) & BYTES_PER_VALUE.keys()
 
 
 def left_for(goal: Goal, goals: Sequence[Goal], site: Site) -> frozenset[str]:
@@ -152,7 +146,7 @@ def _covering(goal: Goal, rules: PrecisionRules, site: Site) -> PrecisionRules:
 
 
 def _left(rules: Sequence[PrecisionRule], site: Site) -> frozenset[str]:
-    return permitted(site.limits).intersection(*map(left_by, rules))
+    return permitted(site.limits).intersection(*(rule.leaves(BYTES_PER_VALUE) for rule in rules))
 
 
 def _exclude(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
@@ -161,9 +155,9 @@ def _exclude(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
     For the same requests at the same time.
     """
     if "allow" not in {a.rule, b.rule}:
-        return not left_by(a) & left_by(b)
+        return not a.leaves(BYTES_PER_VALUE) & b.leaves(BYTES_PER_VALUE)
     allowing, other = (a, b) if a.rule == "allow" else (b, a)
-    return not allowing.formats & left_by(other) and _scope(a, site) == _scope(b, site)
+    return not allowing.formats & other.leaves(BYTES_PER_VALUE) and _scope(a, site) == _scope(b, site)
 
 
 def _share_layers(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:

@@ -21,7 +21,7 @@ from intent.models import (
 from runtime.footprint import HEADROOM, block_bytes, weight_bytes
 from runtime.models import Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.weight_formats import value_bytes
-from validator.consistency import everywhere, left_by, left_for, open_to, permitted
+from validator.consistency import everywhere, left_for, open_to, permitted
 from validator.intervals import covers, hard, interval, satisfies
 from validator.models import MessageWords, Site
 
@@ -384,7 +384,7 @@ def _format(number: int, goal: PrecisionRule, site: Site, words: MessageWords) -
             have = {"model": model.name, "have": model.num_layers, "last": model.num_layers - 1}
             yield words.finding("no_such_layers", f"/goals/{number}/layers", goal, "layers_there", **have)
     allowed = permitted(site.limits)
-    wanted = goal.formats if goal.rule == "allow" else left_by(goal)
+    wanted = goal.formats if goal.rule == "allow" else goal.leaves(BYTES_PER_VALUE)
     if not wanted & allowed:
         listed = words.listed(site.limits.allowed_precisions or ())
         yield words.finding("precision_not_allowed", f"/goals/{number}/value", goal, "formats_allowed", formats=listed)

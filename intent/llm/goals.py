@@ -376,9 +376,8 @@ def _add_phrased(read: Read, number: int) -> None:
             read.evidence.append(place)
             read.slots.append(place)
             read.built.append(number)
-    if open_layers := [n for n, finding in enumerate(found.findings) if finding.code == "layers_unclear"][:1]:
-        read.draft.findings += found.findings[open_layers[0] :][:1]
-        read.draft.questions += found.questions[:1]
+    for finding in [finding for finding in found.findings if finding.code == "layers_unclear"][:1]:
+        read.draft.ask(finding.code, None, finding.message, [read.draft.say("nothing")])
 
 
 def refusal(problems: Sequence[AnswerProblem]) -> ExtractionError:
@@ -400,8 +399,9 @@ def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: 
         read.problems.append(AnswerProblem(f"{pointer}/evidence", "copy it from what is said now"))
         return
     around = [place, *(clause for clause in clauses_of(source.text) if overlaps(clause, place))]
-    layers = [(token.start, token.end) for token in source.tokens if token.kind is Kind.LAYERS]
-    if slots["type"] == "precision" and any(overlaps(span, clause) for span in layers for clause in around):
+    if slots["type"] == "precision" and any(
+        word.kind is Kind.LAYERS for span in around for word in source.within(span)
+    ):
         return  # the same
     read.evidence.append(place)
     inside = source.within(place)

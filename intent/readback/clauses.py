@@ -259,9 +259,17 @@ def _precision(goal: PrecisionRule, clause: _Clause) -> str:
     words = clause.words
     value = clause.mark(words.say("full") if goal.value == "full" else goal.value, "value")
     first, _, last = (goal.layers or "").replace(" ", "-").partition("-")
-    named = f"{first}{last * (last == '1')}" if first.isalpha() else "range"
+    kind = (
+        "all"
+        if not first
+        else "one"
+        if first == last
+        else f"{first}{last * (last == '1')}"
+        if first.isalpha()
+        else "range"
+    )
     return clause.mark(words.say(keys[goal.rule], value=value), "rule") + words.say(
-        f"layers.{'all' if not first else 'one' if first == last else named}", first=first, last=last
+        f"layers.{kind}", first=first, last=last
     )
 
 

@@ -152,8 +152,10 @@ def _losses() -> Mapping[str, re.Pattern[str]]:
     parts = table(__package__, "losses")
     words = {name: "|".join(parts[name]) for name in ("denied", "asked", "nouns", "nodes")}
     for key, thing in parts["things"].items():
-        patterns = [*parts["patterns"], *(parts["any"] if key == "lost_devices" else ())]
-        words[key] = expanded("|".join(patterns), {**parts["parts"], "thing": thing})
+        words[key] = expanded(
+            "|".join([*parts["patterns"], *(parts["any"] if key == "lost_devices" else ())]),
+            {**parts["parts"], "thing": thing},
+        )
     return {name: re.compile(pattern, re.ASCII) for name, pattern in words.items()}
 
 

@@ -50,8 +50,11 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
     windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in (Kind.WINDOW, Kind.TENANT, Kind.MODEL))
-    held = [name for token in clause.of(Kind.LAYERS) for name in token.value] or [None]
-    for token, (window, tenant, model), layers in product(formats, [*product(windows, tenants, models)], held):
+    for token, (window, tenant, model), layers in product(
+        formats,
+        [*product(windows, tenants, models)],
+        [name for token in clause.of(Kind.LAYERS) for name in token.value] or [None],
+    ):
         when = scopes.window(draft, window)
         who = scopes.tenant(draft, tenant)
         if when is None or who is False:

@@ -82,8 +82,10 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     names = _names(_Key(catalogue))
     tokens: list[TextToken] = []
     after = 0
-    periods = ((start, end, (Kind.OVER, seconds)) for start, end, seconds in find_periods(folded.text))
-    phrases = [*periods, *_layers(folded.text)]
+    phrases = [
+        *((start, end, (Kind.OVER, seconds)) for start, end, seconds in find_periods(folded.text)),
+        *_layers(folded.text),
+    ]
     meant = {start: meaning for start, _, meaning in phrases}
     for match in sorted(
         [
@@ -107,8 +109,8 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
 def _layers(text: str) -> Iterator[tuple[int, int, tuple[Kind, Any]]]:
     """Words for layers in a folded text with what they name; "" where that is open."""
     for match in _LAYERS.finditer(text):
-        words = re.findall(r"\d+|[a-z]+|[一二两三四五六七八九十]+", match[0].partition("(")[0])
-        counts = [f"{number:g}" for number in map(number_of, words) if number is not None] or ["1"]
+        words = map(number_of, re.findall(r"\d+|[a-z]+|[一二两三四五六七八九十]+", match[0].partition("(")[0]))
+        counts = [f"{number:g}" for number in words if number is not None] or ["1"]
         named = {
             "both": (f"first {counts[0]}", f"last {counts[-1]}"),
             "first": (f"first {counts[0]}",),
@@ -120,9 +122,11 @@ def _layers(text: str) -> Iterator[tuple[int, int, tuple[Kind, Any]]]:
         yield *match.span(), (Kind.LAYERS, named.get(match.lastgroup or "", ""))
 
 
-_WORDS = table("intent.rules", "layers")
 _LAYERS = re.compile(
-    expanded("|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in _WORDS["named"].items()), _WORDS["parts"]),
+    expanded(
+        "|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in table("intent.rules", "layers")["named"].items()),
+        table("intent.rules", "layers")["parts"],
+    ),
     re.ASCII,
 )
 

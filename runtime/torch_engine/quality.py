@@ -1,7 +1,7 @@
 """What weight formats cost a checkpoint in quality, measured on a text.
 
-``measure`` starts ``python -m runtime.torch_engine.quality CHECKPOINT``, so that the caller loads no torch; one thread computes.
-The layers are the engine's own, each run by itself, with activations in float32.
+``measure`` starts ``python -m runtime.torch_engine.quality CHECKPOINT``, which is like a worker: one thread. The layers are the
+engine's own, each run by itself, with activations in float32.
 """
 
 import json
@@ -24,7 +24,7 @@ from runtime.torch_engine.worker.attention import Attention
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import SOLO, Peers, Solo
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
-from runtime.torch_engine.worker.weights import LayerShare, LayerWeights, Weights
+from runtime.torch_engine.worker.weights import Weights
 from runtime.weight_formats import groups
 
 CHUNK_TOKENS = 128
@@ -37,7 +37,7 @@ SIZES = 16
 """Of sets of the order that are measured, at most."""
 
 
-def measure(checkpoint: Path, text: str) -> dict[str, Any]:
+def measure(checkpoint: Path, text: str) -> dict[str, object]:
     """Each layer's scores, and what sets of layers lose, by format; takes minutes.
 
     Raises:
@@ -50,19 +50,12 @@ def measure(checkpoint: Path, text: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-class OneFormat(Weights):
-    """Weights of a checkpoint with each layer in the same format."""
-
-    name: str | None = None
-
-    def layer(self, layer: int, share: LayerShare, name: str | None = None) -> LayerWeights:
-        return super().layer(layer, share, name or self.name)
-
-
-def single_layers(weights: Weights) -> list[Shard]:
-    """The layers of a checkpoint, each by itself."""
+def single_layers(weights: Weights, name: str | None = None) -> list[Shard]:
+    """The layers of a checkpoint in a format, each by itself."""
     ranges = [LayerRange(layer, layer + 1) for layer in range(weights.checkpoint.spec.num_layers)]
-    return [Shard(weights, ShardSpec(each, 0, 1, is_first=False, is_last=False), each) for each in ranges]
+    return [
+        Shard(weights, ShardSpec(each, 0, 1, is_first=False, is_last=False, formats=(name,)), each) for each in ranges
+    ]
 
 
 class Before(Solo):
@@ -76,10 +69,11 @@ class Before(Solo):
         return self._hidden
 
 
-class Reading:
-    """A text as a model reads it, ``[chunks, tokens]``: each layer's input, and the last one's output."""
+class HeldText:
+    """A text as a model reads it: each layer's input, and the last one's output."""
 
     def __init__(self, weights: Weights, layers: Sequence[Shard], chunks: torch.Tensor) -> None:
+        """``chunks`` is ``[chunks, tokens]``."""
         model = weights.checkpoint.spec
         count, length = chunks.shape
         shape = KvShape(model.num_layers, model.num_kv_heads, count, length, model.head_dim, torch.float32)
@@ -104,29 +98,30 @@ class Reading:
         return self.through(states[: first + 1], layers)
 
 
-def ordered(reading: Reading, theirs: Sequence[Shard], norm: torch.Tensor) -> tuple[list[int], list[dict[str, float]]]:
-    """The layers in a format, the least sensitive first, and each one's scores; ``norm`` is of the model's output.
+def ordered(held: HeldText, theirs: Sequence[Shard], norm: torch.Tensor) -> tuple[list[int], list[dict[str, float]]]:
+    """The layers in a format, the least sensitive first, and each one's scores.
 
-    All are mean cosines over the tokens, and the higher they are the less a layer minds. ``lts``: of the layer's output with its
-    input (how little the layer does). ``lrs``: of its output with that in the format (how little that changes). ``mds``: of the
-    model's output with the layers so far in the format and that with this one as well (how little the model notices). A layer's
-    importance is their sum, each from 0 to 1 over the layers that are left: they spread by very different amounts.
+    All scores are mean cosines over the tokens, and the higher they are the less a layer minds. ``lts``: of the layer's output
+    with its input (how little the layer does). ``lrs``: of its output with that in the format (how little that changes).
+    ``mds``: of the model's output with the layers so far in the format and that with this one as well (how little the model
+    notices). A layer's importance is their sum, each from 0 to 1 over the layers that are left: they spread by very different
+    amounts. ``norm`` is of the model's output.
     """
-    states = reading.states
-    alone = [reading.through(states[: layer + 1], [shard])[-1] for layer, shard in enumerate(theirs)]
+    states = held.states
+    alone = [held.through(states[: layer + 1], [shard])[-1] for layer, shard in enumerate(theirs)]
     lts = [cosine(*pair) for pair in zip(states[1:], states, strict=False)]
     lrs = [cosine(*pair) for pair in zip(states[1:], alone, strict=True)]
     scores = torch.tensor([lts, lrs, [1.0] * len(alone)], dtype=torch.float64)
     order = list[int]()
     while left := [layer for layer in range(len(alone)) if layer not in order]:
         for layer in left:
-            changed = reading.changed({*order, layer}, theirs, states, layer)
+            changed = held.changed({*order, layer}, theirs, states, layer)
             scores[2, layer] = cosine(states[-1] * norm, changed[-1] * norm)
         least, most = scores[:, left].aminmax(dim=1, keepdim=True)
         importance = ((scores[:, left] - least) / (most - least).clamp(min=1e-12)).sum(0)
         best = importance.argsort(descending=True).tolist()
         order += [left[place] for place in best[: -(-len(alone) // SIZES)]]
-        states = reading.changed(order, theirs, reading.states, 0)
+        states = held.changed(order, theirs, held.states, 0)
     return order, [dict(zip(("lts", "lrs", "mds"), each, strict=True)) for each in scores.T.tolist()]
 
 
@@ -153,7 +148,11 @@ class Losses:
             yield self._head.logits(hidden, range(len(hidden) - 1), SOLO).log_softmax(-1)
 
     def of(self, states: Sequence[torch.Tensor]) -> dict[str, float]:
-        """Growth of the perplexity and its standard error over the chunks, agreement of the likeliest tokens, divergence."""
+        """What a changed pass loses.
+
+        ``loss``: growth of the perplexity, relative, and its standard error over the chunks. ``agreement``: share of positions
+        whose likeliest token stays. ``divergence``: mean KL divergence in nats, which chance moves less than the loss.
+        """
         rows = []
         for tokens, full, found in zip(self._chunks[:, 1:], self._full, self._predicted(states), strict=True):
             growth = F.nll_loss(found, tokens) - F.nll_loss(full, tokens)
@@ -166,7 +165,9 @@ class Losses:
 
 
 def chunks_of(folder: Path, text: str, length: int) -> torch.Tensor:
-    """The text's beginning in tokens, ``[chunks, length]``, each chunk after what the tokenizer puts before a text.
+    """The text's beginning in tokens, ``[chunks, length]``.
+
+    Each chunk comes after what the tokenizer puts before a text.
 
     Raises:
         CheckpointError: there is no tokenizer, or the text is too short.
@@ -185,31 +186,34 @@ def chunks_of(folder: Path, text: str, length: int) -> torch.Tensor:
 
 def measured(folder: Path, text: str) -> dict[str, Any]:
     """As ``measure``, in this process."""
-    weights = OneFormat(Checkpoint(folder), torch.float32)
+    weights = Weights(Checkpoint(folder), torch.float32)
     model = weights.checkpoint.spec
     layers = single_layers(weights)
     chunks = chunks_of(folder, text, min(CHUNK_TOKENS, model.max_position_embeddings))
-    reading = Reading(weights, layers, chunks)
-    scored = Reading(weights, layers, chunks[:SCORED_CHUNKS])
-    losses = Losses(weights, chunks, reading.states)
+    held = HeldText(weights, layers, chunks)
+    scored = HeldText(weights, layers, chunks[:SCORED_CHUNKS])
+    losses = Losses(weights, chunks, held.states)
     step = -(-model.num_layers // SIZES)
     formats = {}
     for name in ("int8", "int4") if all(groups(model).values()) else ("int8",):
-        weights.name = name
-        theirs = single_layers(weights)
+        theirs = single_layers(weights, name)
         order, scores = ordered(scored, theirs, weights.norm())
         sets = {
             "prefixes": {size: order[:size] for size in (*range(step, model.num_layers, step), model.num_layers)},
             "singles": {layer: [layer] for layer in range(model.num_layers)},
         }
         lost = {
-            kind: {
-                key: losses.of(reading.changed(some, theirs, reading.states, min(some))) for key, some in each.items()
-            }
+            kind: {key: losses.of(held.changed(some, theirs, held.states, min(some))) for key, some in each.items()}
             for kind, each in sets.items()
         }
         formats[name] = {"order": order, "scores": dict(enumerate(scores)), **lost}
-    return {"tokens": chunks.numel(), "perplexity": losses.perplexity, "formats": formats}
+    return {
+        "layers": model.num_layers,
+        "groups": groups(model),
+        "tokens": chunks.numel(),
+        "perplexity": losses.perplexity,
+        "formats": formats,
+    }
 
 
 def main() -> None:

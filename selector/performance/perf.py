@@ -128,18 +128,20 @@ class LayerCost:
 
         Experts are drawn evenly and streamed if any token needs them.
         """
-        attended_s = self.attended_s * step.attended_tokens
         touched = 1 - self.missed**step.tokens
         weights_s = self.attention_weights_s + self.experts_weights_s * touched
-        whole_s = _overlapped(self.token_s * step.tokens + attended_s, weights_s * self.unpacked)
-        packed_s = _overlapped(self.packed_token_s * step.tokens + attended_s, weights_s)
-        gemm_s = (whole_s + packed_s - abs(whole_s - packed_s)) / 2  # the shorter one, of arrays too
+        packed = _overlap(self.packed_token_s * step.tokens, weights_s)
+        is_whole = _overlap(self.token_s * step.tokens, weights_s * self.unpacked) < packed  # of arrays too
+        token_s = self.token_s * is_whole + self.packed_token_s * (1 - is_whole)
+        compute_s = token_s * step.tokens + self.attended_s * step.attended_tokens
+        weights_s *= 1 + (self.unpacked - 1) * is_whole
+        gemm_s: float = _overlap(compute_s, weights_s) ** (1 / OVERLAP)
         return gemm_s + self.kv_s * step.kv_tokens + self.elementwise_s * step.tokens + self.overhead_s
 
 
-def _overlapped(compute_s: float, weights_s: float) -> float:
-    together: float = (compute_s**OVERLAP + weights_s**OVERLAP) ** (1 / OVERLAP)
-    return together
+def _overlap(compute_s: float, weights_s: float) -> float:
+    powers: float = compute_s**OVERLAP + weights_s**OVERLAP
+    return powers
 
 
 @dataclass(frozen=True, slots=True)

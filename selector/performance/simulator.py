@@ -149,12 +149,14 @@ def step_s(
         if not count:
             continue
         weights = fixed + experts * (1 - missed**tokens if missed else 1.0)
-        compute = packed * tokens + attend * attended
+        if packed != token or unpacked != 1.0:  # by tokens alone, so that steps of as many take one way
+            few = (packed * tokens) ** OVERLAP + weights**OVERLAP
+            if (token * tokens) ** OVERLAP + (weights * unpacked) ** OVERLAP < few:
+                weights *= unpacked
+            else:
+                token = packed
+        compute = token * tokens + attend * attended
         gemm = weights * (1 + (compute / weights) ** OVERLAP) ** (1 / OVERLAP)
-        if packed != token or unpacked != 1.0:
-            weights *= unpacked
-            compute = token * tokens + attend * attended
-            gemm = min(gemm, weights * (1 + (compute / weights) ** OVERLAP) ** (1 / OVERLAP))
         total += count * (gemm + kv_read * kv + elementwise * tokens + overhead + ALLREDUCES_PER_LAYER * reduce_s)
     return total / own[5]  # type: ignore[no-any-return]
 

@@ -127,14 +127,16 @@ class Context:
         from service.promises.planner import Planner
 
         models = self.deployment.models
-        planners = {model.name: Planner(self.deployment, model, self.profiles(model)) for model in models}
+        places = map(self.placed, models)
+        planners = {each.model.name: Planner(self.deployment, each.model, each.profiles) for each in places}
         situations = {model.name: self.situation(model) for model in models}
         return PlanningContext(self.deployment, planners, situations, self.deployment.mode)
 
     def placed(self, model: ServedModel) -> targets.ModelContext:
         """A model where it is served."""
         profiles = self.profiles(model)
-        return targets.ModelContext(self.deployment, fitted(model, profiles), self.situation(model), profiles)
+        known = fitted(model, profiles, read_settings().folder)
+        return targets.ModelContext(self.deployment, known, self.situation(model), profiles)
 
     def situation(self, model: ServedModel) -> lifecycle.Situation:
         """What runs of a model: the deployment's ``start`` topology."""

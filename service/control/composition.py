@@ -103,7 +103,7 @@ async def compose(deployment: Deployment, settings: Settings) -> AsyncIterator[C
         for model in deployment.models:
             forget_outdated(model, settings.folder)
         profiles = {model.name: load_profiles(deployment, model, settings.folder) for model in deployment.models}
-        models = tuple(fitted(model, profiles[model.name]) for model in deployment.models)
+        models = tuple(fitted(model, profiles[model.name], settings.folder) for model in deployment.models)
         deployment = replace(deployment, models=models)
         kept = ServingStorage(store, events, Active(store, deployment), Devices(store))
         stack.callback(kept.devices.close)

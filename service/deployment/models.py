@@ -12,11 +12,12 @@ from intent.models import NAMED_WINDOWS, Goal
 from runtime.capabilities import Capabilities, Limits
 from runtime.errors import CheckpointError, RuntimeFault, TopologyError
 from runtime.footprint import blocks, weight_bytes
-from runtime.models import Cluster, ModelSpec, Precision, Topology, uniform
+from runtime.models import Cluster, ModelSpec, Topology, uniform
 from runtime.notation import parse_topology
 from runtime.torch_engine.models import base_of
 from selector.models import MOST_P95, PUBLIC_CHAT, SearchInput, Spread, Workload, WorkloadError
 from selector.profiles import KIND as CPU
+from selector.quality import QualityCurve
 from service.deployment.engine_settings import EngineChoice, read_engine, refuse_start, refuse_unused
 from service.deployment.located_yaml import Key, LocatedYaml, Section
 from service.documents.errors import RefusedError
@@ -53,16 +54,15 @@ class ServedModel:
     """Its devices: no other model's."""
     engine: EngineChoice
     workload: Mapping[str, Workload]
+    quality: Path | None = None
+    """The file of its quality in weight formats, where it names one."""
+    curve: QualityCurve | None = None
+    """What was measured of that, once it was read."""
 
     @property
     def name(self) -> str:
         """What it is called."""
         return self.spec.name
-
-    @property
-    def base(self) -> str:
-        """What activations are in where it is served as the file says."""
-        return Precision.named(self.precision, self.cluster.kinds[0]).activations
 
     def workload_in(self, window: str) -> Workload:
         """What is asked of it in a window; ``always`` stands for windows without their own."""
@@ -82,6 +82,7 @@ class ServedModel:
             engine,
             precision=self.precision,
             running=engine.running if engine else None,
+            quality=self.curve,
         )
 
     def reach(self, now: Topology) -> Cluster:
@@ -267,6 +268,7 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
         cluster=cluster,
         engine=engine,
         workload=_workloads(source, (*path, "workload"), spec),
+        quality=source.file.parent / Path(data["quality"]).expanduser() if "quality" in data else None,
     )
 
 

@@ -11,19 +11,30 @@ import os
 import platform
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import yaml
+
+from runtime.errors import CheckpointError
+from runtime.process.content import PinnedCheckpoint, other_files
+from runtime.weight_formats import groups
 from selector.models import CpuSamples, Profile, ProfileError
 from selector.profiles import KIND as CPU
 from selector.profiles import fit_cpu, load
 from service.deployment.engine_settings import fitted as fitted_engine
+from service.deployment.engines import base
 from service.deployment.file import Deployment
 from service.deployment.models import ServedModel
 from service.deployment.settings import NEWS
 from service.documents.errors import DeploymentError, RefusedError
 from validator.models import Speed
+
+if TYPE_CHECKING:
+    from selector.quality import QualityCurve
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +53,7 @@ def load_profiles(deployment: Deployment, model: ServedModel, folder: Path) -> d
 def _profile(kind: str, deployment: Deployment, model: ServedModel, folder: Path) -> Profile:
     name = deployment.profiles.get(kind)
     if kind == CPU and name is None:
-        return cpu_profile(_measurable(model), folder, model.base)
+        return cpu_profile(_measurable(model), folder, base(model))
     try:
         return dataclasses.replace(load(name or kind), kind=kind)
     except ProfileError as error:
@@ -59,9 +70,9 @@ def _measurable(model: ServedModel) -> Path:
         ) from error
 
 
-def cpu_profile(checkpoint: Path, folder: Path, base: str = "fp32") -> Profile:
+def cpu_profile(checkpoint: Path, folder: Path, computes: str = "fp32") -> Profile:
     """This machine's profile for a checkpoint that is served in a format, measured if it was not before."""
-    file = _kept(checkpoint, folder, base)
+    file = _kept(checkpoint, folder, computes)
     try:
         return Profile.from_mapping(json.loads(file.read_text(encoding="utf-8"))["profile"])
     except (OSError, LookupError, ValueError, TypeError, AttributeError, ProfileError):
@@ -70,7 +81,7 @@ def cpu_profile(checkpoint: Path, folder: Path, base: str = "fp32") -> Profile:
 
     NEWS.info("measuring this CPU with %s, for up to a minute; the profile is kept", checkpoint)
     before_s = pace_s()
-    found = measure(checkpoint, base)
+    found = measure(checkpoint, computes)
     when = datetime.fromtimestamp(found.at_s, UTC)
     made = (
         f"measured on {when:%Y-%m-%d %H:%M}Z at a load of {found.load:.1f}, "
@@ -82,8 +93,58 @@ def cpu_profile(checkpoint: Path, folder: Path, base: str = "fp32") -> Profile:
     return profile
 
 
-def fitted(model: ServedModel, profiles: Mapping[str, Profile]) -> ServedModel:
-    """With engine settings that suit how long its steps take, where it runs on CPUs alone in fp32."""
+def _quality_file(checkpoint: Path, folder: Path) -> Path:
+    return folder / "profiles" / f"quality-{checkpoint.resolve().name}.yaml"
+
+
+def keep_quality(checkpoint: Path, folder: Path, text: str) -> Path:
+    """Write what was measured of a checkpoint in weight formats to where ``quality_of`` finds it.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    file = _quality_file(checkpoint, folder)
+    _replace(file, text)
+    return file
+
+
+def quality_of(model: ServedModel, folder: Path) -> "QualityCurve | None":
+    """What was measured of a model's checkpoint in weight formats.
+
+    None: nothing, or of another checkpoint, which is logged.
+
+    Raises:
+        DeploymentError: the model names a file that is none, or of another checkpoint.
+    """
+    file = model.quality or (model.checkpoint and _quality_file(model.checkpoint, folder))
+    if file is None or not (model.quality or file.exists()):
+        return None
+    from selector.quality import QualityCurve  # most commands do without
+
+    try:
+        curve = QualityCurve.from_mapping(yaml.safe_load(file.read_text(encoding="utf-8")))
+        differ = other_files(curve.checkpoint, PinnedCheckpoint.of(model.checkpoint or Path()).digests)
+        why = f"it was measured for another checkpoint ({', '.join(differ[:3])})" if differ else ""
+        if not why and curve.groups != groups(model.spec):
+            why = "it was measured with other groups of int4"
+        if not why:
+            return curve
+    except (OSError, ValueError, yaml.YAMLError, ProfileError, CheckpointError) as error:
+        why = " ".join(str(error).split())
+    why = f"{file}: {why}; `intentctl profile --quality` measures anew"
+    if model.quality:
+        raise DeploymentError(f"{model.where}: {why}")
+    log.warning("%s", why)
+    return None
+
+
+def fitted(model: ServedModel, profiles: Mapping[str, Profile], folder: Path) -> ServedModel:
+    """With its measured quality, and with engine settings that suit its steps on CPUs in fp32.
+
+    Raises:
+        DeploymentError: it names a file of its quality that is none, or of another checkpoint.
+    """
+    model = dataclasses.replace(model, curve=quality_of(model, folder))
     on_cpus = {*model.cluster.kinds} == {CPU} and CPU in profiles and "fp32" in profiles[CPU].flops_s
     if model.engine.name != "torch" or not on_cpus:
         return model
@@ -107,7 +168,7 @@ def forget_outdated(model: ServedModel, folder: Path) -> None:
     """Have the CPU measured anew where it is quicker than it was then; tell where it is slower."""
     if CPU not in model.cluster.kinds or model.checkpoint is None:
         return
-    file = _kept(model.checkpoint, folder, model.base)
+    file = _kept(model.checkpoint, folder, base(model))
     try:
         then_s = float(json.loads(file.read_text(encoding="utf-8"))["pace_s"])
     except (OSError, LookupError, ValueError, TypeError):
@@ -142,8 +203,8 @@ def pace_s() -> float:
     return min(once() for _ in range(9))
 
 
-def _kept(checkpoint: Path, folder: Path, base: str) -> Path:
-    return folder / "profiles" / f"cpu-{_fingerprint(checkpoint, base)}.json"
+def _kept(checkpoint: Path, folder: Path, computes: str) -> Path:
+    return folder / "profiles" / f"cpu-{_fingerprint(checkpoint, computes)}.json"
 
 
 def speeds(deployment: Deployment) -> dict[str, Speed]:
@@ -162,10 +223,10 @@ def _speed(name: str) -> Speed | None:
     return Speed(profile.memory_bytes_s, max(profile.flops_s.values()))
 
 
-def _fingerprint(checkpoint: Path, base: str) -> str:
-    """What the measurement depends on: the processor, how many cores may be used, the model, and what it computes in."""
+def _fingerprint(checkpoint: Path, computes: str) -> str:
+    """What the measurement depends on: processor, cores that may be used, model, and what it computes in."""
     config = (checkpoint / "config.json").read_bytes()
-    machine = f"{_processor()} {len(os.sched_getaffinity(0))} {checkpoint.resolve()} {base}"
+    machine = f"{_processor()} {len(os.sched_getaffinity(0))} {checkpoint.resolve()} {computes}"
     return hashlib.sha256(machine.encode() + config).hexdigest()[:16]
 
 
@@ -181,11 +242,14 @@ def _processor() -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """All or nothing; a folder that cannot be written only costs the next process a measurement."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
-    except OSError:
-        return
+    """A folder that cannot be written only costs the next process a measurement."""
+    with suppress(OSError):
+        _replace(file, text)
+
+
+def _replace(file: Path, text: str) -> None:
+    """All or nothing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(f".{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(file)

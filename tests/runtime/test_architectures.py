@@ -53,7 +53,8 @@ def test_a_dense_model_meets_all_its_parameters_and_is_served():
         ({"num_key_value_heads": 3}, "4 heads cannot share 3 KV heads"),
         ({"vocab_size": "many"}, "misstates a number"),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "none of awq, gptq, .*: bitsandbytes"),
-        ({"quantization_config": {"quant_method": "awq", "bits": 3}}, "with 4 or 8 bits, or fp8: awq"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 3}}, "with 4 or 8 bits, or fp8: awq, 3 bits$"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 3, "group_size": 64}}, "gptq, 3 bits, groups of 64$"),
         ({"quantization_config": "awq"}, "misstates"),
         ({"architectures": ["MixtralForCausalLM"]}, "config.json has no 'num_local_experts'"),
         ({**MIXTRAL, "num_experts_per_tok": 9}, "cannot use 9 of 8"),
@@ -90,6 +91,13 @@ def test_all_experts_take_memory(tp, pp):
                 "config_groups": {"group_0": {"weights": {"num_bits": 4}}},
             },
             "int4",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}},
+            },
+            "fp8",
         ),
         ({"quant_method": "fp8", "activation_scheme": "dynamic"}, "fp8"),
     ],

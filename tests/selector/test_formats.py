@@ -15,7 +15,7 @@ from selector.finder import Finder
 from selector.models import Profile, SearchInput, Workload
 from selector.performance.perf import LayerCost, Step
 from selector.profiles import fit_cpu
-from selector.quality import FormatCurve, QualityCurve, SetLoss
+from selector.quality import FormatCurve, QualityCurve
 from selector.search import select
 from tests.rows import rows
 from tests.selector.goals import CHEAPEST, config, infeasible, plan_of, ttft
@@ -105,16 +105,17 @@ def test_groups_of_int4_that_tp_would_cut_are_refused_by_name(problem, profiles,
     required = PrecisionRule("require", "int4", "int4")
     plan = plan_of(planned(problem, profiles, ticket, required, config("tp", "==", 2)))
     assert set(formats_of(plan.target)) == {"int4"}
+    assert plan.prediction.quality_source == "assumed"
+    assert "quality loss unknown" in plan.reasons[0]
     refused = infeasible(planned(problem, profiles, ticket, required, config("tp", "==", 4)))
     assert "TP 4 cuts groups of 32 of int4 in the mlp width 320 of counting" in " ".join(refused.reasons)
 
 
 def curve_of(order: list[int], each: float = 0.001) -> QualityCurve:
     """Of eight layers, of which each later one in the order loses twice as much."""
-    singles = {layer: SetLoss(each * 2**place, 1.0, 0.0) for place, layer in enumerate(order)}
-    sums = {count: sum(singles[layer].loss for layer in order[:count]) for count in range(1, len(order) + 1)}
-    prefixes = {count: SetLoss(loss, 1.0, 0.0) for count, loss in sums.items() if count % 2 == 0}
-    return QualityCurve("counting", {}, {}, len(order), {"int8": FormatCurve(tuple(order), prefixes, singles)})
+    singles = {layer: each * 2**place for place, layer in enumerate(order)}
+    prefixes = {count: sum(singles[layer] for layer in order[:count]) for count in range(2, len(order) + 1, 2)}
+    return QualityCurve({}, {}, len(order), {"int8": FormatCurve(tuple(order), prefixes, singles)})
 
 
 ORDER = [5, 2, 7, 0, 3, 6, 1, 4]

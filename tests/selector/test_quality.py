@@ -79,15 +79,15 @@ def test_it_survives_yaml_and_json_keys():
     [
         (("layers",), None, "lacks 'layers'"),
         (("formats", "int8", "singles"), None, "lacks 'singles'"),
-        (("formats", "int8", "prefixes", 4, "error"), None, "it is no measured quality .*'error'"),
+        (("formats", "int8", "prefixes", 4, "loss"), None, "lacks 'loss'"),
         (("formats", "int8", "order"), [2, 0, 3], "the order of int8 does not have each of 4 layers once"),
         (("formats", "int8", "order"), [2, 0, 3, 3], "the order of int8 does not have each of 4 layers once"),
         (("layers",), 5, "does not have each of 5 layers once"),
-        (("formats", "int8", "singles", 3, "loss"), "much", "it is no measured quality"),
-        (("formats", "int8", "singles", 3, "loss"), float("nan"), "it is no measured quality"),
-        (("formats",), [1], "it is no measured quality"),
-        ((), ["half"], "it is no measured quality"),
-        ((), None, "it is no measured quality"),
+        (("formats", "int8", "singles", 3, "loss"), "much", "it is no measured quality, or not all of one"),
+        (("formats", "int8", "singles", 3, "loss"), float("nan"), "it is no measured quality, or not all of one"),
+        (("formats",), [1], "it is no measured quality, or not all of one"),
+        ((), ["half"], "it is no measured quality, or not all of one"),
+        ((), None, "it is no measured quality, or not all of one"),
     ],
 )
 def test_what_is_no_measurement_is_refused_by_name(path, value, message):

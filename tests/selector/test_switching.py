@@ -139,6 +139,12 @@ def test_a_change_of_weight_formats_alone_starts_no_engine_and_moves_no_kv(
         assert elsewhere.swap == ""
 
 
+def test_a_swap_needs_no_room_for_all_layers_twice(topology, problem, laptop):
+    new = parse_topology("CPU[0]:0-8@fp32,0-8=int8", laptop, 8, "fp32")
+    assert way(new, small(problem, SWAPS)) == "shadow"
+    assert way(new, small(problem, replace(SWAPS, base=None))) != "shadow"
+
+
 @rows(
     ("target", "engine", "expected"),
     [

@@ -15,8 +15,10 @@ from intent.models import (
     TranslatorInfo,
 )
 from runtime.models import Topology
+from runtime.sync.swap import is_swap
 from selector.profiles import fit_cpu
 from service.access.consent import refuse_unseen
+from service.deployment import engines
 from service.documents.errors import RefusedError
 from service.documents.plans import When
 from service.documents.problems import Code
@@ -237,3 +239,35 @@ def test_orders_are_not_looked_for_in_a_text_that_no_intent_may_have(tmp_path, m
     assert looked == []
     with pytest.raises(RefusedError, match="/text"):
         lifecycle.refuse_outside_schema(checked)
+
+
+PRODUCTS_S = {"bf16": [(1, 2.4e-10), (4, 2.6e-10), (64, 7.9e-10)], "int8": [(1, 1.4e-10), (4, 2.1e-10), (64, 1.4e-9)]}
+
+
+def test_a_format_that_is_allowed_at_peak_is_taken_there_and_left_at_night_by_swaps(tmp_path):
+    """At peak there is KV of more streams than the engine keeps in full formats."""
+    text = DEPLOYMENT.replace("start: pp2}", "start: tp1, engine: torch}").replace("fp32", "bf16")
+    text = text.replace("[bf16]", "[bf16, int8]").replace("{peak: always}", "{peak: {start: '09:00', end: '18:00'}}")
+    found = read(tmp_path, text)
+    usual = found.model().workload_in("always")
+    deployment = with_model(found, workload={"always": replace(usual, concurrency=4), "peak": usual})
+    model = deployment.model()
+    profile = fit_cpu(replace(SAMPLES, base="bf16", gemm_flops_s=2e11, memory_bytes_s=2.5e10, products_s=PRODUCTS_S))
+    engine = replace(engines.capabilities(model), kv_tokens=7200)
+
+    def planned(now_runs, hour, text="bf16 at night, int8 allowed at peak"):
+        now = MONDAY + timedelta(hours=hour)
+        situation = lifecycle.Situation(now_runs, generation=4, capabilities=engine)
+        intent = lifecycle.translate(text, deployment, None, now)
+        return lifecycle.plan(intent, deployment, model, situation, {"CPU": profile}, When(now=now.isoformat()))
+
+    peak = planned(model.start, hour=12)
+    assert str(peak.target) == "CPU[0]:0-8@int8"
+    night = planned(peak.target, hour=23)
+    assert night.target == model.start
+    for made_then in (peak, night):
+        assert is_swap(made_then.now, made_then.target)
+        assert (made_then.switch.strategy, made_then.switch.prepare_most_s < 0.5) == ("shadow", True)
+        assert made_then.bytes_to_move["kv_per_token"] == 0
+    with pytest.raises(RefusedError):
+        planned(model.start, hour=12, text="bf16 at night, bf16 at peak, run it with one device")

@@ -1,11 +1,14 @@
 import dataclasses
 import json
+import re
 from dataclasses import asdict
 
 import pytest
 import yaml
 
+from runtime.process.content import PinnedCheckpoint
 from runtime.torch_engine.calibrate import Calibration
+from runtime.weight_formats import groups
 from selector.profiles import fit_cpu
 from selector.profiles import load as shipped
 from service.deployment import profiles
@@ -131,7 +134,7 @@ def test_settings_follow_from_a_cpu_where_all_runs_on_one_that_was_measured(tmp_
     slow = dataclasses.replace(fit_cpu(SAMPLES), flops_s={"fp32": 1e6})
     model = deployment.model()
     known = {**profiles_of(deployment, tmp_path / "data"), **({} if named else {"CPU": slow})}
-    assert (profiles.fitted(model, known) != model) is is_fitted
+    assert (profiles.fitted(model, known, tmp_path) != model) is is_fitted
 
 
 def test_speeds_are_peaks_of_the_data_sheet_and_a_measured_kind_has_none(tmp_path):
@@ -147,3 +150,58 @@ def test_the_rates_in_a_cpus_file_are_no_peaks(tmp_path):
 
     assert profiles.speeds(with_profile(tmp_path, "mine.yaml")) == {}
     assert profiles.speeds(with_profile(tmp_path, "mine.yaml", "L4")) == {"L4": Speed(0.30e12, 242.5e12)}
+
+
+def measured_quality(deployment, **other):
+    """A file of what was measured of a deployment's checkpoint, plausible."""
+    model = deployment.model()
+    checkpoint = PinnedCheckpoint.of(model.checkpoint).digests
+    order = [*range(model.spec.num_layers)]
+    lost = {layer: {"loss": 0.01} for layer in order}
+    formats = {"int8": {"order": order, "prefixes": {len(order): {"loss": 0.02}}, "singles": lost}}
+    return yaml.safe_dump(
+        {"checkpoint": checkpoint, "layers": len(order), "groups": groups(model.spec), "formats": formats, **other}
+    )
+
+
+def with_quality(folder):
+    return read(folder, DEPLOYMENT.replace("precision: fp32", "precision: fp32, quality: mine.yaml"))
+
+
+def test_the_quality_that_was_kept_is_found_and_one_that_is_named_goes_before_it(tmp_path):
+    deployment = read(tmp_path)
+    assert profiles.quality_of(deployment.model(), tmp_path) is None
+    kept = profiles.keep_quality(deployment.model().checkpoint, tmp_path, measured_quality(deployment))
+    assert kept == tmp_path / "profiles" / "quality-counting.yaml"
+    found = profiles.quality_of(deployment.model(), tmp_path)
+    assert found.loss_of(dict.fromkeys(range(found.num_layers), "int8"), {}) == (0.02, "measured")
+
+    kept.write_text("half")
+    (tmp_path / "mine.yaml").write_text(measured_quality(deployment))
+    assert profiles.quality_of(with_quality(tmp_path).model(), tmp_path) == found
+
+
+@rows(
+    ("other", "message"),
+    [
+        ({"checkpoint": {"config.json": "0123"}}, r"it was measured for another checkpoint \(config\.json\)"),
+        ({"groups": {"hidden": 32}}, "it was measured with other groups of int4"),
+        ({"formats": None}, "it is no measured quality, or not all of one"),
+        ({"layers": 3}, "the order of int8 does not have each of 3 layers once"),
+        ("layers: 8\n", "it lacks 'formats'"),
+        ("formats: {int8: [", "while parsing a flow"),
+        ("", "it is no measured quality"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_quality_that_is_none_or_of_another_checkpoint_is_refused_or_left_out(tmp_path, other, message, caplog):
+    folder = tmp_path / str(abs(hash(str(other))))
+    named = with_quality(folder).model()
+    text = measured_quality(read(folder), **other) if isinstance(other, dict) else other
+    if text is not None:
+        (folder / "mine.yaml").write_text(text)
+        profiles.keep_quality(named.checkpoint, folder, text)
+        assert profiles.quality_of(read(folder).model(), folder) is None
+        assert re.search(message, caplog.text)
+    with pytest.raises(DeploymentError, match=rf"deployment\.yaml:.*mine\.yaml: .*{message}.*measures anew"):
+        profiles.quality_of(named, folder)

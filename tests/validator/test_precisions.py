@@ -5,7 +5,7 @@ from intent.models import Objective, PrecisionRule
 from runtime.capabilities import Limits
 from runtime.models import BYTES_PER_VALUE
 from tests.rows import rows
-from validator.consistency import check_precisions, left_by, left_for
+from validator.consistency import check_precisions, left_for
 
 
 def rule(words, **said):
@@ -30,7 +30,7 @@ def codes(site, en, *rules):
     ],
 )
 def test_a_rule_leaves_the_formats_it_says(words, left):
-    assert left_by(rule(words)) == left
+    assert rule(words).leaves(BYTES_PER_VALUE) == left
 
 
 @rows(
@@ -90,7 +90,7 @@ def test_what_is_left_for_a_goal_is_what_rules_that_cover_it_leave(site):
         Objective("ttft", "<=", "x", "p99", 2.0, "s", window="peak"),
     ]
     assert left_for(goals[2], goals, site) == {"bf16"}
-    assert left_for(replace(goals[2], window="overnight"), goals, site) == left_by(goals[0])
+    assert left_for(replace(goals[2], window="overnight"), goals, site) == goals[0].leaves(BYTES_PER_VALUE)
 
 
 @rows(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from runtime.architectures import how_quantised
 from runtime.errors import CheckpointError, UnsupportedModelError
 from runtime.models import ModelSpec
 
@@ -166,8 +167,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _refuse_options(config: Mapping[str, Any], where: str) -> None:
+    is_quantised = config.get("quantization_config") is not None
     wrong = {
-        "quantization_config": config.get("quantization_config") is not None,
+        f"quantization_config ({how_quantised(config)})" if is_quantised else "": is_quantised,
         "mlp_bias": bool(config.get("mlp_bias")),
         "hidden_act": config.get("hidden_act", "silu") != "silu",
         "sliding_window": bool(config.get("use_sliding_window", config.get("sliding_window") is not None)),

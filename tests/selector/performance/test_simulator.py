@@ -24,8 +24,10 @@ def layer(draw: Random) -> LayerCost:
     missed = draw.choice([0.0, 0.75, 0.9])
     times = [10 ** draw.uniform(-7, -4), 10 ** draw.uniform(-10, -8), *(10 ** draw.uniform(-5, -2) for _ in range(2))]
     others = [10 ** draw.uniform(-9, -7) for _ in range(2)]
-    packed = draw.choice([(times[0], 1.0), (times[0] * draw.uniform(1, 9), draw.uniform(1, 9))])
-    return LayerCost(*times, missed, *others, draw.choice([0.0, 1e-5]), *packed)
+    overhead_s = draw.choice([0.0, 1e-5])
+    other = Random(times[0])
+    packed = other.choice([(times[0], 1.0), (times[0] * other.uniform(1, 9), other.uniform(1, 9))])
+    return LayerCost(*times, missed, *others, overhead_s, *packed)
 
 
 def stage(draw: Random) -> StageCost:

@@ -91,6 +91,10 @@ MIXTRAL = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num
             r"^copy is a mixture of experts \(MixtralForCausalLM\): it can be planned for but not served$",
         ),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        (
+            {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
+            r"sets quantization_config \(awq, 4 bits, groups of 128\), which",
+        ),
         ({"mlp_bias": True}, "mlp_bias"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"sliding_window": 512}, "sliding_window"),
