@@ -117,7 +117,7 @@ PrecisionRules = list[tuple[int, PrecisionRule]]
 def permitted(limits: Limits) -> frozenset[str]:
     """The formats of the deployment file."""
     allowed = limits.allowed_precisions
-    return frozenset(BYTES_PER_VALUE if allowed is None else allowed) & BYTES_PER_VALUE.keys()
+    return frozenset(BYTES_PER_VALUE).intersection(BYTES_PER_VALUE if allowed is None else allowed)
 
 
 def left_for(goal: Goal, goals: Sequence[Goal], site: Site) -> frozenset[str]:

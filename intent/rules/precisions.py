@@ -53,7 +53,7 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
     for token, (window, tenant, model), layers in product(
         formats,
         [*product(windows, tenants, models)],
-        [name for token in clause.of(Kind.LAYERS) for name in token.value] or [None],
+        [name for named in clause.of(Kind.LAYERS) for name in named.value] or [None],
     ):
         when = scopes.window(draft, window)
         who = scopes.tenant(draft, tenant)
