@@ -167,8 +167,9 @@ def _share_layers(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
     """
     if any(part.layers and part.rule == "forbid" and not whole.layers for part, whole in ((a, b), (b, a))):
         return False
-    counts = {spec.num_layers for spec in site.models.values()}
-    return a.layers == b.layers or any(set(a.held(count)) & set(b.held(count)) for count in counts)
+    return a.layers == b.layers or any(
+        set(a.held(spec.num_layers)) & set(b.held(spec.num_layers)) for spec in site.models.values()
+    )
 
 
 def _scope(rule: PrecisionRule, site: Site) -> tuple[object, ...]:

@@ -398,9 +398,11 @@ def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: 
     if place is None:
         read.problems.append(AnswerProblem(f"{pointer}/evidence", "copy it from what is said now"))
         return
-    around = [place, *(clause for clause in clauses_of(source.text) if overlaps(clause, place))]
     if slots["type"] == "precision" and any(
-        word.kind is Kind.LAYERS for span in around for word in source.within(span)
+        word.kind is Kind.LAYERS
+        for span in (place, *clauses_of(source.text))
+        if overlaps(span, place)
+        for word in source.within(span)
     ):
         return  # the same
     read.evidence.append(place)

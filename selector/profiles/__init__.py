@@ -115,7 +115,7 @@ def fit_cpu(samples: CpuSamples) -> Profile:
 
 
 def _of_format(name: str, samples: CpuSamples) -> tuple[float, float, float]:
-    """Of a format: its share of bandwidth as it streams, FLOP/s as it is, and its share where it is made whole.
+    """Of a format: share of bandwidth as it streams, FLOP/s as it is, and share where it is made whole.
 
     From products with one row, with few, and with many: by the first two the overlapped sum of streaming and computing has both,
     and with many rows making weights whole comes on top of what the base takes.

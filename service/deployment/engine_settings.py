@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from runtime.errors import TopologyError
 from runtime.footprint import blocks, refuse_divided_stacks
 from runtime.machine import SwitchSettings
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from runtime.torch_engine.models import EngineSettings
 from runtime.vllm_engine.launch import LIMITED
 from runtime.vllm_engine.models import VllmSettings
@@ -109,14 +109,15 @@ STEPS_TO_CUT = 10
 """A cut that takes more steps than these is not ready."""
 
 
-def fitted(choice: EngineChoice, model: ModelSpec, cpu: Profile) -> EngineChoice:
-    """What the file leaves out, by how long a step of a model takes on one measured CPU.
+def fitted(choice: EngineChoice, model: ModelSpec, cpu: Profile, base: str = "fp32") -> EngineChoice:
+    """What the file leaves out, by how long a step of a model in a format takes on one measured CPU.
 
     A prompt's part of a step is small enough for the streams beside it, and a cut is waited for as long as some steps take.
     """
     flops = 2 * model.num_layers * model.layer_parameters
-    token_s = flops / cpu.flops_s["fp32"]
-    decode_s = model.num_layers * (model.layer_parameters * 4 / cpu.memory_bytes_s + cpu.layer_overhead_s)
+    token_s = flops / cpu.flops_s[base]
+    weights_s = model.layer_parameters * BYTES_PER_VALUE[base] / (cpu.memory_bytes_s * cpu.weight_share[base])
+    decode_s = model.num_layers * (weights_s + cpu.layer_overhead_s)
     torch = choice.torch
     tokens = torch.max_batch_tokens
     least = LEAST_CHUNK_TOKENS if "sequences" in choice.unsaid else max(LEAST_CHUNK_TOKENS, torch.max_running)

@@ -139,16 +139,16 @@ def quality_of(model: ServedModel, folder: Path) -> "QualityCurve | None":
 
 
 def fitted(model: ServedModel, profiles: Mapping[str, Profile], folder: Path) -> ServedModel:
-    """With its measured quality, and with engine settings that suit its steps on CPUs in fp32.
+    """With its measured quality, and with engine settings that suit its steps on CPUs.
 
     Raises:
         DeploymentError: it names a file of its quality that is none, or of another checkpoint.
     """
     model = dataclasses.replace(model, curve=quality_of(model, folder))
-    on_cpus = {*model.cluster.kinds} == {CPU} and CPU in profiles and "fp32" in profiles[CPU].flops_s
+    on_cpus = {*model.cluster.kinds} == {CPU} and CPU in profiles and base(model) in profiles[CPU].flops_s
     if model.engine.name != "torch" or not on_cpus:
         return model
-    return dataclasses.replace(model, engine=fitted_engine(model.engine, model.spec, profiles[CPU]))
+    return dataclasses.replace(model, engine=fitted_engine(model.engine, model.spec, profiles[CPU], base(model)))
 
 
 def crowded(deployment: Deployment, devices: Collection[int]) -> str:

@@ -107,7 +107,7 @@ class Driver:
                 self.answer(call)
             case torch_wire.TorchDriverConfig(topology=topology):
                 self.topology = topology
-                self.outbox.append(torch_wire.TorchStarted(MODEL, 16))
+                self.outbox.append(torch_wire.TorchStarted(MODEL, 16, 16))
             case vllm_wire.Preparation():
                 self.outbox.append(wire.Prepared())
             case vllm_wire.VllmDriverConfig():

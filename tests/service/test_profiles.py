@@ -137,6 +137,13 @@ def test_settings_follow_from_a_cpu_where_all_runs_on_one_that_was_measured(tmp_
     assert (profiles.fitted(model, known, tmp_path) != model) is is_fitted
 
 
+def test_settings_follow_from_the_format_that_is_computed_in_too(tmp_path):
+    text = DEPLOYMENT.replace("fp32", "bf16").replace("start: pp2}", "start: pp2, engine: torch}")
+    model = read(tmp_path, text).model()
+    slow = dataclasses.replace(fit_cpu(dataclasses.replace(SAMPLES, base="bf16")), flops_s={"bf16": 1e6})
+    assert profiles.fitted(model, {"CPU": slow}, tmp_path).engine.torch.max_batch_tokens == 32
+
+
 def test_speeds_are_peaks_of_the_data_sheet_and_a_measured_kind_has_none(tmp_path):
     text = DEPLOYMENT.replace("kind: CPU", "kind: Big")
     named = text.replace("limits: {", "profiles: {Big: a100-80gb}\nlimits: {")

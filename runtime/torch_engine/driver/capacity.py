@@ -37,13 +37,15 @@ _LOOK_S = 0.02
 class Capacity:
     """The driver's pool, made to fit what runs and what comes up beside it."""
 
-    def __init__(self, host: Host, scheduler: Scheduler, wanted: int) -> None:
+    def __init__(self, host: Host, scheduler: Scheduler, wanted: int | None = None) -> None:
+        """``wanted``: while no weights are quantised; None: as many as there are."""
         self._host = host
         self._parts = host.parts
         self._scheduler = scheduler
         self._pool = self._parts.pool
-        self.wanted = wanted
+        self.wanted = self._pool.num_blocks if wanted is None else wanted
         """KV blocks that there shall be where devices hold them, and no weights are quantised: what that frees comes to it."""
+        self._most = self.wanted
         self._returned: set[int] = set()
         """Retired blocks whose memory the system has back."""
         self._turn = asyncio.Lock()
@@ -153,7 +155,7 @@ class Capacity:
 
     def take_over(self, wanted: int) -> None:
         """Have as many blocks as another driver wanted, or as fit here; books only, ``settle`` does the rest."""
-        self.wanted = wanted
+        self.wanted = self._pool.num_blocks if wanted is None else wanted
         self._scheduler.request_blocks = self._settled(self._host.active.topology)
         self._returned.clear()  # what was copied here took memory
         self._pool.resize(self._scheduler.request_blocks)
@@ -311,8 +313,8 @@ class Capacity:
         if len(self._host.rank_sets) > 1:
             raise SwitchError(Reason.BUSY, "a switch is under way; resize before or after it")
         least = max(1, self._scheduler.longest_blocks)
-        most = self._parts.shape.num_blocks - SCRATCH
         active = self._host.active.topology
+        most = self._most + self._freed(active)
         held = footprint.blocks(active, self._parts.model, self._parts.cluster, self._parts.settings.block_size)
         if not least <= num_blocks <= min(most, held - SCRATCH):
             raise SwitchError(

@@ -137,8 +137,8 @@ class TorchDriver:
         )
         shape.check(config.topology)
         pool = BlockPool(blocks.reserved)
-        self._scratch = pool.reserve()
-        pool.resize(blocks.held - SCRATCH)
+        pool.resize(blocks.held)
+        self._scratch = pool.reserve()  # of those that are held: on a GPU its neighbours share its chunk
         self.batching = config.batching or Batching(settings.max_running, settings.max_batch_tokens)
         limits = ModelLimits(min(model.max_position_embeddings, (blocks.reserved - SCRATCH) * size), model.vocab_size)
         self.scheduler = Scheduler(pool, size, self.batching.max_sequences, limits, settings.prefix_caching)

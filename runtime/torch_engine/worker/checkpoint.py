@@ -107,6 +107,11 @@ class Checkpoint:
         part: torch.Tensor = view[rows, columns] if len(view.get_shape()) == 2 else view[rows]
         return part
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all its tensors."""
+        return tuple(self._files)
+
     def _check_tensors(self) -> None:
         """Every tensor the model needs is there and has its shape, and none is left unread."""
         expected = dict(expected_tensors(self.spec))

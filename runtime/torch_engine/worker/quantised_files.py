@@ -5,8 +5,10 @@ reads the same tensors (``as_checkpoint``). How a device wants its codes is made
 processor.
 """
 
+import json
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from runtime.models import ModelSpec
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.quantised import Quantised, quantise
 from runtime.weight_formats import groups
@@ -36,33 +39,33 @@ class QuantisedFiles:
 
     def __init__(self, checkpoint: Checkpoint, digest: str | None) -> None:
         """``digest`` is of the checkpoint's content; None: nothing is kept."""
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._digest = digest
 
     def layer(self, layer: int, name: str) -> dict[str, Quantised]:
         """A layer's matrices in a format, by name; from its file, which is made anew where it is missing or not whole."""
         if self._digest is None:
             return self._made(layer, name)
-        for folder in self._folders(name):
-            path = folder / f"layer-{layer:05}.safetensors"
+        for path in self.paths(layer, name):
             if found := self._read(path, name):
                 return found
             with suppress(OSError):  # read-only, or full: another folder, or none
                 self._write(path, self._made(layer, name), layer)
             if found := self._read(path, name):
                 return found
-        log.warning("quantised weights of %s cannot be kept; each process makes its own", self._checkpoint.folder)
+        log.warning("quantised weights of %s cannot be kept; each process makes its own", self.checkpoint.folder)
         return self._made(layer, name)
 
-    def _folders(self, name: str) -> list[Path]:
-        places = [self._checkpoint.folder / FOLDER, Path("~/.cache/intentctl/quantised").expanduser()]
-        return [place / f"{name}-{self._digest}" for place in places]
+    def paths(self, layer: int, name: str) -> list[Path]:
+        """Where a layer's file may be."""
+        places = [self.checkpoint.folder / FOLDER, Path("~/.cache/intentctl/quantised").expanduser()]
+        return [place / f"{name}-{self._digest}" / f"layer-{layer:05}.safetensors" for place in places]
 
     def _made(self, layer: int, name: str) -> dict[str, Quantised]:
         found = {}
         for matrix, width in _MATRICES.items():
-            weight = self._checkpoint.tensor(f"model.layers.{layer}.{matrix}.weight")
-            found[matrix] = quantise(weight, name, groups(self._checkpoint.spec)[width] if name == "int4" else None)
+            weight = self.checkpoint.tensor(f"model.layers.{layer}.{matrix}.weight")
+            found[matrix] = quantise(weight, name, groups(self.checkpoint.spec)[width] if name == "int4" else None)
         return found
 
     def _read(self, path: Path, name: str) -> dict[str, Quantised] | None:
@@ -109,3 +112,57 @@ class QuantisedFiles:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def as_checkpoint(files: QuantisedFiles, formats: Mapping[int, str], folder: Path) -> None:
+    """Write a checkpoint with these layers quantised, which vLLM reads (``quant_method`` compressed-tensors).
+
+    Its files of layers are links to those that are kept; int8 and fp8 multiply activations that are rounded in the same way.
+    """
+    source = files.checkpoint
+    folder.mkdir(parents=True)
+    weight_map: dict[str, str] = {}
+    for layer, name in formats.items():
+        files.layer(layer, name)
+        path = next(path for path in files.paths(layer, name) if path.exists())
+        (folder / f"{name}-{path.name}").symlink_to(path.resolve())
+        with safe_open(path, framework="pt") as file:
+            weight_map |= dict.fromkeys(file.keys(), f"{name}-{path.name}")
+    left_out = {f"model.layers.{layer}.{matrix}.weight" for layer in formats for matrix in _MATRICES}
+    rest = {name: source.tensor(name) for name in source.names if name not in left_out}
+    save_file({name: tensor.contiguous() for name, tensor in rest.items()}, folder / "rest.safetensors")
+    weight_map |= dict.fromkeys(rest, "rest.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    config = json.loads((source.folder / "config.json").read_text())
+    config["quantization_config"] = _described(formats, source.spec)
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    for path in source.folder.iterdir():
+        if path.is_file() and path.suffix in {".json", ".jinja"} and not (folder / path.name).exists():
+            (folder / path.name).symlink_to(path.resolve())
+
+
+def _described(formats: Mapping[int, str], model: ModelSpec) -> dict[str, object]:
+    """As compressed-tensors says it: a group of layers and matrices for each format and size of groups."""
+    found: dict[str, object] = {}
+    for name in sorted({*formats.values()}):
+        layers = "|".join(str(layer) for layer, each in formats.items() if each == name)
+        for width in ("hidden", "attention", "mlp"):
+            matrices = "|".join(matrix.replace(".", r"\.") for matrix, each in _MATRICES.items() if each == width)
+            weights: dict[str, object] = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+            rounded: dict[str, object] | None = weights | {"strategy": "token", "dynamic": True}
+            if name == "int4":
+                weights |= {"num_bits": 4, "strategy": "group", "group_size": groups(model)[width]}
+                rounded = None
+            found[f"{name}_{width}"] = {
+                "targets": [rf"re:.*layers\.({layers})\.({matrices})$"],
+                "weights": weights,
+                "input_activations": rounded,
+                "format": "pack-quantized" if name == "int4" else "int-quantized",
+            }
+    return {
+        "quant_method": "compressed-tensors",
+        "quantization_status": "compressed",
+        "format": "mixed-precision" if len({*formats.values()}) > 1 else found[next(iter(found))]["format"],
+        "ignore": ["lm_head"],
+        "config_groups": found,
+    }

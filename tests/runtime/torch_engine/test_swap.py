@@ -1,4 +1,4 @@
-"""Formats of layers change while requests run: tokens are those of the formats that ran, KV stays, and a fault leaves layers whole."""
+"""Formats of layers change while requests run: tokens are of the formats that ran, KV stays, and faults leave layers whole."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.engine import GenerationRequest, SamplingParams, Token
+from runtime.engine import GenerationRequest, SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import freed_blocks
 from runtime.kv.store import KvShape, KvStore
@@ -53,7 +53,7 @@ class Reference:
         spec = ShardSpec(LayerRange(0, NUM_LAYERS), 0, 1, True, True)
         self._shard = Shard(self._weights, spec, spec.layers)
         self._full = dict(self._shard._layers)
-        self._shape = KvShape(NUM_LAYERS, model.num_kv_heads, 64, BLOCK, model.head_dim, torch.float32)
+        self._shape = KvShape(NUM_LAYERS, model.num_kv_heads, 90, BLOCK, model.head_dim, torch.float32)
 
     def logprobs(
         self, prompt: Sequence[int], output: Sequence[int], parts: Sequence[tuple[Topology, int]]
@@ -140,8 +140,8 @@ def folder(tmp_path: Path) -> Path:
 async def test_streams_over_every_pair_say_what_the_formats_that_ran_say():
     cluster = cluster_of()
     ways = topologies(cluster)
-    settings = replace(SETTINGS, num_blocks=400, max_running=16, max_batch_tokens=64, closing_batch_tokens=32)
-    wanted = streams(16, 120)
+    settings = replace(SETTINGS, num_blocks=1300, max_running=16, max_batch_tokens=64, closing_batch_tokens=32)
+    wanted = streams(16, 600)
     async with started(COUNTING, WAYS[0], cluster, settings) as engine, hearing(engine, Watching) as ears:
         ears.now = ways[0]
         await ears.submit(*wanted)
@@ -157,18 +157,19 @@ async def test_streams_over_every_pair_say_what_the_formats_that_ran_say():
             assert {*cut.paths} <= {"swap", "patch"}
             assert ("swap" in cut.paths) == ({before, after} == {0, 1})
             await shadow.release()
-        await ears.ended(*(request.request_id for request in wanted))
+        await ears.goes_on("r0")
+        await ears.cancel(*(request.request_id for request in wanted))  # however many there are by then
         reference = Reference()
         for request in wanted:
-            tokens: list[Token] = ears.tokens[request.request_id]
-            assert [token.index for token in tokens] == list(range(120))
+            tokens = [token for token in ears.tokens[request.request_id] if token.token_id is not None]
+            assert [token.index for token in tokens] == list(range(len(tokens)))
             ends = [(topology, counts.get(request.request_id, 0)) for topology, counts in ears.parts]
-            parts = [*ends, (ways[CIRCUIT[-1]], 120)]
+            parts = [*ends, (ways[CIRCUIT[-1]], len(tokens))]
             want = reference.logprobs(request.prompt, [token.token_id for token in tokens], parts)
             assert max(abs(token.logprob - logprob) for token, logprob in zip(tokens, want, strict=True)) < 1e-4
     counts = [counts["r0"] for _, counts in ears.parts]
     assert len({*counts}) == 12
-    assert counts[-1] < 120, "they ran all the way"
+    assert 0 < counts[0] < counts[-1] < 600, "they ran all the way"
 
 
 async def test_a_swap_and_the_way_back_change_no_kv_and_bring_blocks_and_take_them_back(cluster):

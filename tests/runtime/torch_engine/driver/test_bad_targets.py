@@ -24,7 +24,7 @@ IMPOSSIBLE = [
     ("CPU[0]:0-3 > CPU[7]:3-5", "device 7 is not in the inventory; it has 0"),
     ("CPU[0,1,2,3,0]:0-5", "device 0 is used twice"),
     ("A100[0]:0-5", "device 0 is a CPU, not a A100"),
-    ("CPU[0]:0-5@bf16", "computes in fp32"),
+    ("CPU[0]:0-5@bf16", "keeps activations and KV in fp32"),
 ]
 
 

@@ -66,18 +66,31 @@ def test_freed_memory_goes_back_to_a_gpu_only(monkeypatch):
     assert emptied == ["cuda"]
 
 
-@rows("precision", ["fp32", "bf16", "fp16"])
-def test_gpus_compute_in_what_the_topology_says(precision):
-    assert base_of(topology("H200[2]:0-5", precision)) == precision
+@rows(
+    ("text", "base"),
+    [
+        ("H200[2]:0-5@fp32", "fp32"),
+        ("H200[2]:0-5@bf16", "bf16"),
+        ("H200[2]:0-5@fp16", "fp16"),
+        ("H200[2]:0-5@bf16,0-5=fp8", "bf16"),
+        ("H200[2]:0-5@fp16,1-2=int4", "fp16"),
+        ("CPU[0]:0-5@bf16", "bf16"),
+        ("CPU[0]:0-5@int8", "bf16"),
+        ("CPU[0]:0-5@fp32,0-5=int8", "fp32"),
+    ],
+)
+def test_activations_and_kv_are_in_what_the_topology_says(text, base):
+    assert base_of(topology(text)) == base
 
 
 @rows(
     ("text", "known"),
     [
-        ("CPU[0]:0-5@bf16", "fp32 here"),
+        ("CPU[0]:0-5@fp16", "fp32 or bf16 here"),
         ("H200[2]:0-5@fp8", "fp32 or bf16 or fp16 here"),
         ("H200[2]:0-2@bf16 > L40S[3]:2-5@fp16", "fp32 or bf16 or fp16 here"),
         ("H200[2]:0-5@bf16,0-2=fp32", "fp32 or bf16 or fp16 here"),
+        ("CPU[0]:0-5@fp32,1-2=fp8", "beside fp32 the torch engine has weights in int8, int4 on CPU, and none in fp8"),
     ],
 )
 def test_what_is_not_computed_here_is_refused_with_what_is(text, known):
@@ -89,7 +102,7 @@ async def test_a_target_in_another_precision_than_what_runs_is_refused():
     engine = TorchEngine(
         TorchDriverConfig(PinnedCheckpoint(Path(), {}), topology("H200[2]:0-5", "bf16"), CLUSTER, EngineSettings())
     )
-    with pytest.raises(SwitchError, match="computes in bf16 on these devices until it is started anew"):
+    with pytest.raises(SwitchError, match="keeps activations and KV in bf16 until it is started anew"):
         await engine.prepare(topology("H200[2]:0-5", "fp16"))
 
 
