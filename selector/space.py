@@ -182,9 +182,14 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
     return next(filter(None, [_too_deep(topology.pp_size, problem), *stages, *cut]), "")
 
 
-def weights_of(topology: Topology) -> set[str]:
-    """The weight formats a topology holds."""
-    return {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
+def weights_of(topology: Topology, layers: Collection[int] | None = None) -> set[str]:
+    """The weight formats a topology holds, or that some layers of it have."""
+    return {
+        stage.precision_of(layer).weights
+        for stage in topology.stages
+        for layer in stage.layers
+        if layers is None or layer in layers
+    }
 
 
 def no_room(topology: Topology, problem: SearchInput) -> str:

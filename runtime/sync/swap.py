@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
 
 from runtime.errors import Reason, SwitchError
 from runtime.models import ModelSpec, Stage, Topology
@@ -14,6 +15,21 @@ Round = Mapping[int, tuple[str, str]]
 def is_swap(now: Topology, target: Topology) -> bool:
     """Whether a topology becomes another one by formats of weights alone: devices, layers and KV stay."""
     return now != target and _bare(now) == _bare(target)
+
+
+def in_words(now: Topology, target: Topology) -> str:
+    """What a swap changes, as ``weights of layers 2 to 5 become int8``; empty where it is none."""
+    changed = dict[int, str]()
+    for old, new in zip(now.stages, target.stages, strict=True) if is_swap(now, target) else ():
+        formats = {layer: (old.precision_of(layer).weights, new.precision_of(layer).weights) for layer in old.layers}
+        changed |= {layer: after for layer, (before, after) in formats.items() if before != after}
+    spans = dict[str, list[str]]()
+    for (name, _), run in groupby(enumerate(sorted(changed)), lambda each: (changed[each[1]], each[1] - each[0])):
+        layers = [layer for _, layer in run]
+        spans.setdefault(name, []).append(f"{layers[0]} to {layers[-1]}" if layers[1:] else str(layers[0]))
+    lists = {name: ", ".join(each) for name, each in spans.items()}
+    parts = [f"of layer{'' if text.isdigit() else 's'} {text} become {name}" for name, text in lists.items()]
+    return f"weights {', '.join(parts)}" if parts else ""
 
 
 def _bare(topology: Topology) -> list[tuple[object, ...]]:

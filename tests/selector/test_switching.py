@@ -126,7 +126,8 @@ def test_a_change_of_weight_formats_alone_starts_no_engine_and_moves_no_kv(
     new = parse_topology(target, laptop, 8, "fp32")
     found = switch(candidate(topology["one"], 0.02), candidate(new), replace(problem, capabilities=SWAPS))
     assert (found.prepare_most_s < BUILT_IN_START[0]) is swaps
-    assert (found.strategy, found.pause_s) == ("shadow", pytest.approx(0.02))
+    assert (found.strategy, found.pause_s) == ("shadow", pytest.approx(0.0 if swaps else 0.02))
+    assert found.swap == ("weights of layers 2 to 5 become int8" if swaps else "")
     if swaps:
         link_s = 4 * counting.layer_parameters * value_bytes("int8", counting) / LOAD_BYTES_S["shared-memory"]
         assert link_s <= found.prepare_s < 2 * link_s
@@ -135,6 +136,7 @@ def test_a_change_of_weight_formats_alone_starts_no_engine_and_moves_no_kv(
             candidate(topology["one"]), candidate(new), replace(problem, capabilities=replace(SWAPS, base=None))
         )
         assert elsewhere.prepare_least_s > BUILT_IN_START[0], "an engine that swaps no layers starts another"
+        assert elsewhere.swap == ""
 
 
 def test_a_swap_needs_no_room_for_all_layers_twice(topology, problem, laptop):
