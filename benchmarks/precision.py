@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from benchmarks.provenance import ROOT, provenance, stolen_now_s
 from runtime.engine import GenerationRequest, Moved, SamplingParams
-from runtime.footprint import freed_blocks, weight_bytes
+from runtime.footprint import freed_blocks, groups, weight_bytes
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import Cluster, Gpu, LayerRange, Link, Node, Topology
 from runtime.notation import parse_topology
@@ -33,7 +34,6 @@ from runtime.torch_engine.worker.group import SOLO
 from runtime.torch_engine.worker.quantised import QuantisedLinear, quantise
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import LayerShare, Linear, Weights
-from runtime.weight_formats import groups
 
 RESULT = ROOT / "benchmarks" / "results" / "precision-cpu.json"
 FORMATS = ("int8", "int4")
@@ -42,7 +42,12 @@ TOKENS = 96
 """Of the sequence that logits are compared on."""
 QUIET_S = 4.0
 """Before each swap, and as long is a sham."""
-MATRICES = {"self_attn.q_proj": "hidden", "self_attn.o_proj": "attention", "mlp.up_proj": "hidden", "mlp.down_proj": "mlp"}
+MATRICES = {
+    "self_attn.q_proj": "hidden",
+    "self_attn.o_proj": "attention",
+    "mlp.up_proj": "hidden",
+    "mlp.down_proj": "mlp",
+}
 
 
 def products(checkpoint: Checkpoint) -> dict[str, float]:
@@ -129,7 +134,7 @@ class Listener:
 
     def gaps_s(self, start_s: float, end_s: float) -> list[float]:
         """Between tokens of a stream that end within a time."""
-        pairs = (zip(said, said[1:], strict=False) for said in self.at_s.values())
+        pairs = (pairwise(spoken) for spoken in self.at_s.values())
         return [late - early for each in pairs for early, late in each if start_s <= late <= end_s]
 
 
@@ -141,7 +146,9 @@ def anonymous_bytes(pids: Mapping[int, int]) -> int:
 
 async def live(checkpoint: Path, base: str, num_streams: int, shape: str) -> list[dict[str, Any]]:
     """Swaps of all layers to each format and back, and of one, under streams."""
-    cluster = Cluster((Node("local", tuple(Gpu(n, "CPU", 4 << 30) for n in range(2)), Link("shared-memory", 5e9, 1e-5)),))
+    cluster = Cluster(
+        (Node("local", tuple(Gpu(n, "CPU", 4 << 30) for n in range(2)), Link("shared-memory", 5e9, 1e-5)),)
+    )
     layers = Checkpoint(checkpoint).spec.num_layers
     now = parse_topology(shape, cluster, layers, base)
     settings = EngineSettings(num_blocks=800, max_running=num_streams, prefix_caching=False)
@@ -151,11 +158,12 @@ async def live(checkpoint: Path, base: str, num_streams: int, shape: str) -> lis
     prompt = tuple(range(100, 132))
     for number in range(num_streams):
         await engine.submit(GenerationRequest(f"s{number}", (*prompt, number), SamplingParams(1200), 1))
-    while sum(map(len, listener.at_s.values())) < 8 * num_streams:
-        await asyncio.sleep(0.05)
+    await asyncio.sleep(QUIET_S)
     found = []
     middle = f"{layers // 2}-{layers // 2 + 1}"
-    for epoch, formats in enumerate((f"0-{layers}=int8", "", f"0-{layers}=int4", "", f"{middle}=int8", "", f"{middle}=int4", ""), 2):
+    for epoch, formats in enumerate(
+        (f"0-{layers}=int8", "", f"0-{layers}=int4", "", f"{middle}=int8", "", f"{middle}=int4", ""), 2
+    ):
         target = parse_topology(_text(now, formats), cluster, layers, base)
         found.append({"to": formats or base, **await swapped(engine, listener, target, epoch)})
     await engine.close()
@@ -226,7 +234,9 @@ def main() -> None:
     torch.set_num_threads(1)
     before_s = stolen_now_s()
     document: dict[str, Any] = {"parameters": {"checkpoint": options.checkpoint.name, "streams": options.streams}}
-    document["live"] = {base: asyncio.run(live(options.checkpoint, base, options.streams, options.shape)) for base in BASES}
+    document["live"] = {
+        base: asyncio.run(live(options.checkpoint, base, options.streams, options.shape)) for base in BASES
+    }
     with torch.inference_mode():
         checkpoint = Checkpoint(options.checkpoint)
         document["products"] = products(checkpoint)

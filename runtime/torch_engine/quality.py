@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.errors import CheckpointError, RuntimeFault
+from runtime.footprint import groups
 from runtime.kv.store import KvShape
 from runtime.models import LayerRange
 from runtime.tokenizer import Tokenizer
@@ -25,7 +26,6 @@ from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import SOLO, Peers, Solo
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
-from runtime.weight_formats import groups
 
 CHUNK_TOKENS = 128
 """Of the text: each chunk is read without what came before it."""

@@ -1,7 +1,7 @@
 """Weights in fewer bits: how they are made, and how a device multiplies by them.
 
-Round to nearest, without zero points: ``weight = codes * scales``. int8 and fp8 have a scale for each output row, int4 one for each group
-along a row (``runtime.weight_formats``). A scale is rounded to bfloat16 before codes are made, so files keep it whole.
+Round to nearest, without zero points: ``weight = codes * scales``. int8 and fp8 have a scale for each output row, int4 one for
+each group along a row (``runtime.footprint``). A scale is rounded to bfloat16 before codes are made, so files keep it whole.
 
 A product goes one of two ways. A device's own operator reads codes as they are: the quickest for few rows of bfloat16. Or a part
 of the weight after another is made whole and multiplied: for many rows, for float32, and where there is no operator. Which is
@@ -62,7 +62,7 @@ class Quantised:
         return values
 
     def part(self, rows: slice, columns: slice) -> "Quantised":
-        """Some rows and columns, which have to begin and end where groups do; a row's only scale is that of its parts."""
+        """Some rows and columns, which begin and end where groups do; a row's only scale is that of its parts."""
         start, stop, _ = columns.indices(self.width)
         groups = slice(None) if self.scales.shape[1] == 1 else slice(start // self.group, stop // self.group)
         codes = self.codes[rows, slice(start // self._packed, stop // self._packed)]
@@ -105,7 +105,7 @@ class QuantisedLinear:
     def __init__(
         self, parts: Sequence[Quantised], bias: torch.Tensor | None, dtype: torch.dtype, device: torch.device
     ) -> None:
-        """For ``x`` of a dtype; the weight is all parts above each other, each of which may lie in a file that is mapped."""
+        """For ``x`` of a dtype; the weight is all parts above each other, and they may lie in mapped files."""
         whole = Quantised(
             parts[0].format,
             torch.cat([part.codes for part in parts]).to(device),
