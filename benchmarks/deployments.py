@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.questions import KINDS, NETWORK, PROFILES, QUALITY_LOSS
 from intent.models import Config, Goal, Objective, Placement, PrecisionRule, Priority, ReconfigRule, Relative
 from runtime.capabilities import Batching, Capabilities, Limits
-from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, ModelSpec, Node, Topology, uniform
+from runtime.models import BYTES_PER_VALUE, FULL, Cluster, Gpu, ModelSpec, Node, Topology, uniform
 from runtime.torch_engine.models import EngineSettings
 from runtime.torch_engine.models import capabilities as of_torch
 from runtime.vllm_engine.launch import capabilities as of_vllm
@@ -155,7 +155,8 @@ def _engine(draw: random.Random, cluster: Cluster, spec: ModelSpec, precision: s
     if sort < 0.45:
         return None
     if sort < 0.7:
-        return of_torch(spec, precision, EngineSettings(max_running=64, max_batch_tokens=batching.max_step_tokens))
+        settings = EngineSettings(max_running=64, max_batch_tokens=batching.max_step_tokens)
+        return of_torch(spec, precision if precision in FULL else "bf16", cluster.kinds, settings)
     kv_bytes = draw.choice((0, 0, 4, 12)) * 10**9
     options = {"max_num_seqs": batching.max_sequences, "max_num_batched_tokens": batching.max_step_tokens}
     return of_vllm(cluster, spec, VllmSettings(kv_cache_bytes=kv_bytes, options=options))

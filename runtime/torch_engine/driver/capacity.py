@@ -342,7 +342,9 @@ def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> StartBlocks:
 
     Raises:
         SwitchError: they have too little.
+        TopologyError: a slice cuts groups of a weight format.
     """
+    footprint.refuse_cut_groups(config.topology, model)
     settings = config.settings
     cluster = config.cluster
     topology = config.topology

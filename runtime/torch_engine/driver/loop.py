@@ -99,29 +99,22 @@ class TorchDriver:
             traceback.print_exc()
             self.fail(wire.Fatal(Reason.LOAD_FAILED, f"{type(error).__name__}: {error}"))
         else:
-            reserved = self.parts.shape.num_blocks
-            self._service.send(messages.TorchStarted(self.parts.model, self.capacity.wanted + SCRATCH, reserved))
+            self._service.send(
+                messages.TorchStarted(self.parts.model, self.capacity.wanted + SCRATCH, self.parts.shape.num_blocks)
+            )
 
     def worker_config(self, config: messages.TorchDriverConfig, shape: KvShape) -> messages.WorkerConfig:
         """What workers are started with."""
         return worker_config(config, shape, self._scratch, self.reader)
 
-    async def _verified(self, config: messages.TorchDriverConfig) -> messages.TorchDriverConfig:
-        """The orders with the checkpoint's files as they are here.
-
-        A disk may be slow: the service hears meanwhile that this process lives.
-        """
-        verified = await config.checkpoint.verified_beside(BEAT_S, lambda: self._service.send(wire.Beat()))
-        return msgspec.structs.replace(config, checkpoint=verified)
-
     async def _start(self, config: messages.TorchDriverConfig) -> None:
-        config = await self._verified(config)
+        checkpoint = await config.checkpoint.verified_beside(BEAT_S, lambda: self._service.send(wire.Beat()))
+        config = msgspec.structs.replace(config, checkpoint=checkpoint)
         settings = config.settings
         cluster = config.cluster
         model = READERS[self.reader](config.checkpoint.folder).spec
         size = settings.block_size
         config.topology.check(cluster, model)
-        refuse_cut_groups(config.topology, model)
         self.grammars = Compiler(config.checkpoint, model.vocab_size)
         blocks = start_blocks(config, model)
         shape = KvShape(
@@ -150,8 +143,8 @@ class TorchDriver:
         began_s = time.perf_counter()
         await self.capacity.gain(self.active)
         await self.active.load(self.parts.workers)
-        largest = max(footprint.weight_bytes(config.topology, self.parts.model).values())
-        self.load_bytes_per_s = largest / (time.perf_counter() - began_s)
+        loaded = footprint.weight_bytes(config.topology, model)
+        self.load_bytes_per_s = max(loaded.values()) / (time.perf_counter() - began_s)
         await self.probe(self.active)
         gc.freeze()  # what start-up made lives on: keep the collector from walking it in a step
 
