@@ -22,7 +22,7 @@ MAX_STATEMENTS = {
     "prompts": 7,
     "intent": 8_034,
     "validator": 874,
-    "selector": 4_538,
+    "selector": 4_540,
     "runtime": 12_169,
     "service": 10_580,
     "intentctl": 4_500,

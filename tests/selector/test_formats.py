@@ -99,6 +99,9 @@ def test_blocks_that_an_engine_gains_count(problem, profiles, ticket):
     capped = replace(problem, now=None, precision="fp32", capabilities=replace(ENGINE, kv_tokens=800))
     infeasible(planned(capped, profiles, ticket, *ALONE))
     assert set(formats_of(plan_of(planned(capped, profiles, ticket, ALLOWED, *ALONE)).target)) == {"int8"}
+    running = plan_of(planned(replace(capped, now=problem.now), profiles, ticket, ALLOWED, *ALONE))
+    assert (set(formats_of(running.target)), running.switch.strategy) == ({"int8"}, "shadow")
+    assert "today's CPU 1x1@fp32 is out: the engine keeps KV of fewer requests than are in flight" in running.reasons
 
 
 def test_groups_of_int4_that_tp_would_cut_are_refused_by_name(problem, profiles, ticket):
