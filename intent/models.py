@@ -229,6 +229,10 @@ class TenantException:
     __pydantic_config__ = form(*_MEASURED, when({"limit": NUMBER}, {"factor": NULL, "unit": TEXT}, {"unit": NULL}))
 
 
+FULL = ("fp32", "bf16", "fp16")
+"""What ``full`` precision means: nothing is quantised."""
+
+
 @dataclass(frozen=True, slots=True)
 class PrecisionRule:
     """Which numeric formats may serve."""
@@ -239,7 +243,35 @@ class PrecisionRule:
     window: Window = "always"
     tenant: NonEmpty | None = None
     model: NonEmpty | None = None
+    layers: (
+        Annotated[str, Keywords(pattern=r"^([0-9]{1,3}-[0-9]{1,3}|(first|last) [1-9][0-9]{0,2}|middle)$")] | None
+    ) = None
+    """``8-16`` (both ends included, 0 is the first), ``first 4``, ``last 4`` or ``middle``; None: all of them."""
     type: Literal["precision"] = "precision"
+
+    @property
+    def formats(self) -> frozenset[str]:
+        """Those that it names."""
+        return frozenset(FULL if self.value == "full" else {self.value})
+
+    def leaves(self, sizes: Mapping[str, float]) -> frozenset[str]:
+        """Of formats, by the bytes of a value, those that it leaves; ``allow`` takes none away."""
+        least = min(sizes[name] for name in self.formats)
+        kept = {"require": self.formats, "min": {name for name in sizes if sizes[name] >= least}}.get(
+            self.rule, sizes.keys()
+        )
+        return frozenset(kept - self.formats if self.rule == "forbid" else kept)
+
+    def held(self, num_layers: int) -> range:
+        """The layers of a model with so many that it is about; ``middle`` is the middle half."""
+        start, _, end = (self.layers or f"first {num_layers}").replace(" ", "-").partition("-")
+        count = int(end or num_layers // 4)
+        parts = {
+            "first": range(count),
+            "last": range(num_layers - count, num_layers),
+            "middle": range(count, num_layers - count),
+        }
+        return parts[start] if start in parts else range(int(start), count + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The project's own tables: YAML files that stand beside the code that reads them."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -30,3 +31,8 @@ def mapping(package: str, name: str) -> Mapping[str, object]:
     """
     found: Mapping[str, object] = table(package, name)
     return found
+
+
+def expanded(text: str, parts: Mapping[str, str]) -> str:
+    """A pattern with the parts put in that it names in <>, and those that they name."""
+    return re.sub(r"(?<!P)<(\w+)>", lambda match: f"(?:{expanded(parts[match[1]], parts)})", text)

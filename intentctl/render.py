@@ -21,7 +21,9 @@ from intent.models import Finding, Intent, TranslatorInfo, Turn
 from intentctl.arguments import OutputFormat
 from intentctl.lines import visible, visible_lines
 from runtime.capabilities import Batching
-from runtime.models import CutoverReport, MeasuredLink, Topology
+from runtime.models import Cluster, CutoverReport, MeasuredLink, Topology
+from runtime.notation import parse_topology
+from runtime.sync.swap import in_words
 from selector.models import CrossingPrediction, Infeasible, Margin, Plan, Prediction, SwitchPrediction
 
 if TYPE_CHECKING:  # measuring talks, too, on machines without what documents need
@@ -405,6 +407,10 @@ def switch(switch: SwitchPrediction, why: str = "") -> str:
     if math.isinf(switch.stop_s):
         figures += f", a standstill that nobody can predict{why}"
     over = f"; {_crossing(switch.between_hosts)}" if switch.between_hosts else ""
+    if switch.swap:
+        return (
+            f"a swap: {switch.swap}; requests go on, no KV moves; {figures.partition(', ')[0] or 'at once'} (predicted)"
+        )
     return f"{STRATEGIES[switch.strategy]}: {figures or 'at once'}{over} (predicted)"
 
 
@@ -483,12 +489,22 @@ def report_rows(result: CutoverReport) -> list[Row]:
     parts = ", ".join(
         f"{name.removesuffix('_ms').replace('_', ' ')} {value:.1f}" for name, value in asdict(result.timings).items()
     )
+    sides = [parse_topology(text, Cluster(()), 0) for text in (result.source, result.target) if "swap" in result.paths]
     return [
         ("prepared in", seconds(result.prepare_s)),
         *([("new requests held back for", seconds(result.held_s))] if result.held_s else []),
-        ("copied", f"{size(result.bytes_before)} before the cut, {size(result.bytes_inside)} inside"),
+        *(
+            [("swap", f"{in_words(*sides)}; {result.moved} requests stay where they are, with their KV")]
+            if sides
+            else []
+        ),
+        *(
+            []
+            if sides
+            else [("copied", f"{size(result.bytes_before)} before the cut, {size(result.bytes_inside)} inside")]
+        ),
         *between_hosts_rows(result.transport, result.bytes_between_hosts, result.link),
-        ("moved", moved(result.moved, result.paths, result.stays, result.tokens_recomputed)),
+        *([] if sides else [("moved", moved(result.moved, result.paths, result.stays, result.tokens_recomputed))]),
         ("cut (ms)", parts),
     ]
 

@@ -314,7 +314,9 @@ def _why_left_out(goal: Goal, problem: SearchInput) -> str:
         "reconfig": "limits how often the service is switched, not what runs",
         "placement": f"is for the workload {getattr(goal, 'workload', None)!r}; one pipeline serves every request: this "
         "changes nothing until there are replicas",
-        "precision": f"gives leave for {tenant} alone, for whom no replica of its own is worth it",
+        "precision": f"gives leave for {tenant} alone, for whom no replica of its own is worth it"
+        if tenant
+        else "gives leave for some layers, which no plan takes by itself",
         "priority": "all tenants are served alike",
         "exception": "no goal here bounds what it is an exception to",
     }

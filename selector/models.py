@@ -517,6 +517,8 @@ class SwitchPrediction:
     """The part of preparing, or of a restart's stop, in which weights are read and loaded."""
     unmeasured: tuple[str, ...] = ()
     """Nodes that read weights from a storage that nobody measured: a usual band is assumed."""
+    swap: str = ""
+    """What changes, as ``weights of layers 2 to 5 become int8``, where that is all: no KV moves."""
 
     @property
     def latest_s(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from intent.models import (
+    FULL,
     HOURS_OF_COST,
     LATENCIES,
     THROUGHPUTS,
@@ -161,9 +162,6 @@ def balance(goals: Sequence[Goal], bounds: Sequence[Goal]) -> Balance | None:
     return Balance(objective(better, bounds), (FIRST, SECOND) if first else (SECOND, FIRST))
 
 
-FULL = ("fp32", "bf16", "fp16")
-"""What ``full`` precision means: nothing is quantised."""
-
 WORKLOAD_RATE = "usual headroom"
 """Evidence of a goal that nobody said: to keep up, with headroom."""
 USUAL = "usual where nobody says it"
@@ -256,7 +254,9 @@ def _readable(goal: Goal, problem: SearchInput) -> bool:
         if goal.op == "<=" and goal.metric in THROUGHPUTS:
             return False  # what a tenant may send
         return goal.metric in EVALUATED and (goal.value is not None or goal.op in {"minimize", "maximize"})
-    return isinstance(goal, Config) or (isinstance(goal, PrecisionRule) and not (goal.tenant and goal.rule == "allow"))
+    return isinstance(goal, Config) or (
+        isinstance(goal, PrecisionRule) and not (goal.rule == "allow" and (goal.tenant or goal.layers))
+    )
 
 
 def _priced(goal: Bound, problem: SearchInput) -> Bound:
@@ -313,27 +313,20 @@ def precisions_for(
 
     What runs now is kept (the first full format, when nothing runs), so that no quality is lost unsaid. Rules change
     that: ``forbid`` takes away and, when it hits all that runs, opens every other format; ``allow`` adds; ``require``
-    and ``min`` replace. One pipeline serves every tenant: what is said for one takes away from all, and opens nothing.
+    and ``min`` replace. One pipeline serves every tenant: what is said for one takes away from all, and opens nothing. Rules for
+    some layers alone say nothing of the others.
     """
+    rules = [rule for rule in rules if not rule.layers]
     narrowing = [rule for rule in rules if rule.rule == "forbid" or said_for(rule)]
-    allowed = [name for name in available if all(name in _permitted(rule, available) for rule in narrowing)]
+    allowed = [name for name in available if all(name in rule.leaves(BYTES_PER_VALUE) for rule in narrowing)]
     kept = set(running) & set(available) or set([name for name in available if name in FULL][:1])
     chosen = kept & set(allowed) or set(allowed)
     for rule in rules:
         if rule.tenant is None and rule.rule == "allow":
-            chosen |= _named(rule)
+            chosen |= rule.formats
         elif rule.tenant is None and rule.rule in {"require", "min"}:
-            chosen = _permitted(rule, available)
+            chosen = set(rule.leaves(BYTES_PER_VALUE))
     return tuple(name for name in allowed if name in chosen)
-
-
-def _permitted(rule: PrecisionRule, names: Collection[str]) -> set[str]:
-    """What a rule that narrows leaves of some formats."""
-    named = _named(rule)
-    if rule.rule == "min":
-        least = min(BYTES_PER_VALUE[name] for name in named)
-        named = {name for name in names if BYTES_PER_VALUE[name] >= least}
-    return set(names) - named if rule.rule == "forbid" else set(names) & named
 
 
 def said_for(goal: Goal) -> str | None:
@@ -359,7 +352,8 @@ def barred_tenants(replica: Topology, problem: SearchInput) -> frozenset[str]:
             named = problem.cluster.named(goal.selector)
             breaks = bool(set(replica.devices) - named if goal.rule == "require" else set(replica.devices) & named)
         else:
-            breaks = goal.rule != "allow" and formats != _permitted(goal, formats)
+            held = [replica.stage_of(layer).precision_of(layer) for layer in goal.held(problem.model.num_layers)]
+            breaks = not {each.weights for each in held} <= goal.leaves(BYTES_PER_VALUE)
         barred |= {_tenant_of(goal) or ""} if breaks else set()
     return frozenset(barred)
 
@@ -369,10 +363,6 @@ def _tenant_of(goal: Goal) -> str | None:
         return getattr(goal, "tenant", None)
     workload = goal.workload or ""
     return workload.removeprefix(TENANT) if workload.startswith(TENANT) else None
-
-
-def _named(rule: PrecisionRule) -> set[str]:
-    return set(FULL) if rule.value == "full" else {rule.value}
 
 
 def value_of(goal: Bound, candidate: Candidate, workload: Workload) -> float:

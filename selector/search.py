@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeGuard
 
-from intent.models import Goal, Objective, Placement, PrecisionRule, ReconfigRule, Relative, TenantException
+from intent.models import FULL, Goal, Objective, Placement, PrecisionRule, ReconfigRule, Relative, TenantException
 from runtime.capabilities import Batching
-from runtime.models import Cluster, Topology
+from runtime.models import BYTES_PER_VALUE, Cluster, Topology
 from runtime.replicas.choice import Bounds
 from runtime.replicas.steps import changes
 from selector import explain
 from selector.finder import Finder
+from selector.layer_rules import in_formats
 from selector.models import (
     Candidate,
     Infeasible,
@@ -25,7 +26,6 @@ from selector.models import (
 )
 from selector.nearest import Infeasibility
 from selector.objectives import (
-    FULL,
     UNSAID,
     Bound,
     Demands,
@@ -107,7 +107,10 @@ class _Question:
         """Why what runs may not go on; empty: it may."""
         now = self.finder.problem.now
         finder = self.for_sets if now and len(now.replicas) > 1 else self.finder
-        return blocker(now, finder.problem, finder.precisions) if now else ""
+        rules = [rule for rule in self.demands.rules if rule.layers]
+        if now and in_formats(now, rules, finder.problem.model.num_layers) != now:
+            return f"{', '.join(repr(rule.evidence) for rule in rules)}: it has layers in other formats"
+        return blocker(now, finder.problem, (*finder.precisions, *(rule.value for rule in rules))) if now else ""
 
 
 def select(
@@ -120,6 +123,14 @@ def select(
     stays where it holds as much as any and nothing is to be minimised or maximised.
     """
     question = _opened(goals, problem, profiles, ticket)
+    available = _available(question.finder.problem, profiles)
+    if lacking := [
+        rule for rule in question.demands.rules if rule.layers and rule.leaves(BYTES_PER_VALUE).isdisjoint(available)
+    ]:
+        reasons = (
+            f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave {explain.listed(available)}",
+        )
+        return Infeasible(reasons, None, left_out=question.asked.left_out)
     today = question.today
     bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]
     if question.where.frozen or (problem.now and bans):
@@ -176,7 +187,7 @@ def _for_sets(goals: Sequence[Goal], demands: Demands, problem: SearchInput, fin
 
 def _is_leave(goal: Goal) -> bool:
     """Whether it opens a format for one tenant alone."""
-    return isinstance(goal, PrecisionRule) and goal.rule == "allow" and goal.tenant is not None
+    return isinstance(goal, PrecisionRule) and goal.rule == "allow" and goal.tenant is not None and not goal.layers
 
 
 def _bounds(goal: Bound, metric: str) -> TypeGuard[Objective]:
@@ -315,7 +326,10 @@ def _precisions(
 ) -> tuple[str, ...]:
     """The weight formats to search: by the rules, and any in which a bound on quality leaves a layer."""
     available = _available(problem, profiles)
-    running = weights_of(problem.now) if problem.now else {problem.precision} if problem.precision else set[str]()
+    others = {*range(problem.model.num_layers)}.difference(
+        *(r.held(problem.model.num_layers) for r in rules if r.layers)
+    )
+    running = weights_of(problem.now, others) if problem.now else {problem.precision or ""}
     chosen = precisions_for(rules, running, available)
     most = demands.most_quality_loss
     if most is None:

@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from intent.models import Config
 from runtime.errors import TopologyError
-from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
+from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes, why_not
 from runtime.models import LayerRange, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.sync.swap import is_swap
-from runtime.weight_formats import why_not
 from selector.models import Profile, SearchInput
 from selector.objectives import COMPARED
 from selector.pipelines.balance import MOST_STAGES
@@ -182,9 +181,14 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
     return next(filter(None, [_too_deep(topology.pp_size, problem), *stages, *cut]), "")
 
 
-def weights_of(topology: Topology) -> set[str]:
-    """The weight formats a topology holds."""
-    return {stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers}
+def weights_of(topology: Topology, layers: Collection[int] | None = None) -> set[str]:
+    """The weight formats a topology holds, or that some layers of it have."""
+    return {
+        stage.precision_of(layer).weights
+        for stage in topology.stages
+        for layer in stage.layers
+        if layers is None or layer in layers
+    }
 
 
 def no_room(topology: Topology, problem: SearchInput) -> str:

@@ -7,10 +7,19 @@ from functools import lru_cache
 from typing import get_args
 
 from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, vllm_start
-from runtime.footprint import Piece, blocks, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
+from runtime.footprint import (
+    Piece,
+    blocks,
+    kv_bytes_per_token,
+    owned,
+    transfer,
+    usual_kv_bytes,
+    value_bytes,
+    weight_bytes,
+)
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from runtime.replicas.steps import Change, changes
-from runtime.weight_formats import value_bytes
+from runtime.sync.swap import in_words
 from selector import explain
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput, SwitchPrediction, Way
 from selector.performance.load import times
@@ -171,6 +180,7 @@ def switch(
         return SwitchPrediction("shadow", 0.0, 0.0, 0.0, 0.0)  # at most it is told to fill its steps otherwise
     here = replace(problem, now=today.topology)
     how = way(target.topology, here, is_another=stays) or "restart"
+    swap = in_words(today.topology, target.topology) if swaps(target.topology, here) else ""
     passes_s = [side.prediction.tpot_s["mean"] for side in (today, target)]
     start, load, unmeasured = _bringing_up(target.topology, here)
     band = together(start, load)
@@ -192,8 +202,8 @@ def switch(
     return SwitchPrediction(
         how,
         prepare_s,
-        sum(passes_s) + inside_s,
-        min(passes_s) + inside_s,
+        max(passes_s) if swap else sum(passes_s) + inside_s,
+        0.0 if swap else min(passes_s) + inside_s,
         _payback_s(today, target, _prices(problem.cluster), prepare_s),
         None if how == "restart" else over,
         prepare_least_s=band[0],
@@ -201,6 +211,7 @@ def switch(
         stop_most_s=most_s,
         loading_s=_middle(load),
         unmeasured=unmeasured,
+        swap=swap,
     )
 
 
@@ -236,7 +247,13 @@ def _switch_of_set(today: Candidate, target: Candidate, problem: SearchInput) ->
             loading_s=found.loading_s + part.loading_s,
             unmeasured=tuple(dict.fromkeys((*found.unmeasured, *part.unmeasured))),
         )
-    return replace(found, payback_s=_payback_s(today, target, _prices(problem.cluster), found.prepare_s))
+    return replace(
+        found,
+        payback_s=_payback_s(today, target, _prices(problem.cluster), found.prepare_s),
+        swap=in_words(today.topology, target.topology)
+        if swaps(target.topology, replace(problem, now=today.topology))
+        else "",
+    )
 
 
 def told(found: SwitchPrediction) -> list[str]:

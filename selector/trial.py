@@ -8,6 +8,7 @@ from itertools import groupby
 from intent.models import LATENCIES, Config, Objective
 from runtime.capabilities import Batching
 from runtime.models import Topology
+from selector.layer_rules import in_formats
 from selector.losses import COUNTED, counts_of
 from selector.models import Candidate, Profile, SearchInput
 from selector.objectives import Bound, wants_use
@@ -49,6 +50,7 @@ class Trial:
 
     def judge(self, topology: Topology, batching: Batching | None = None) -> Candidate | None:
         """What a topology does; None where it does not hold the load's KV, has no figures, or is no answer."""
+        topology = in_formats(topology, self.ranking.demands.rules, self.problem.model.num_layers)
         if self._is_only_slower(topology):
             return None
         steps = batching or usual_batching(topology, self.problem)

@@ -34,11 +34,11 @@ MAY_IMPORT = {
     "intent": ("prompts",),
     "validator": modules(
         "intent: models document messages readback windows",
-        "runtime: models capabilities footprint errors weight_formats",
+        "runtime: models capabilities footprint errors",
     ),
     "selector": modules(
         "intent: models tables",
-        "runtime: models capabilities footprint forms sync.stream sync.swap errors replicas.choice replicas.steps weight_formats",
+        "runtime: models capabilities footprint forms sync.stream sync.swap errors replicas.choice replicas.steps",
     ),
     "runtime": (),
     "service": ("prompts", "intent", "validator", "selector", "runtime"),
@@ -90,7 +90,7 @@ PURE = paths(
     "service: http.idempotency planning.undo",
     "service.promises: agenda attainment decide controller limits planner verdict",
     "runtime: architectures models capabilities errors engine machine ledger text footprint notation",
-    "runtime: kv.blocks kv.carrier.layout kv.pages kv.prefixes sync.stream sync.patch",
+    "runtime: kv.blocks kv.carrier.layout kv.pages kv.prefixes sync.stream sync.patch sync.swap",
     "runtime.torch_engine.driver: handover scheduler",
     "runtime.vllm_engine: connector.frontier geometry launch models",
 )

@@ -111,34 +111,13 @@ def _common(group: PlacementRules, cluster: Cluster) -> frozenset[int]:
     return everywhere(cluster).intersection(*(_left_by(rule, cluster) for _, rule in group))
 
 
-FULL = frozenset({"fp32", "bf16", "fp16"})
-"""What ``full`` precision means: nothing is quantised."""
-EVERY = frozenset(BYTES_PER_VALUE)
-
 PrecisionRules = list[tuple[int, PrecisionRule]]
-
-
-def named(rule: PrecisionRule) -> frozenset[str]:
-    """The formats a rule speaks of."""
-    return FULL if rule.value == "full" else frozenset({rule.value})
-
-
-def left_by(rule: PrecisionRule) -> frozenset[str]:
-    """The formats a rule leaves; ``allow`` takes none away."""
-    match rule.rule:
-        case "require":
-            return named(rule)
-        case "forbid":
-            return EVERY - named(rule)
-        case "min":
-            least = min(BYTES_PER_VALUE[name] for name in named(rule))
-            return frozenset(name for name in EVERY if BYTES_PER_VALUE[name] >= least)
-    return EVERY
 
 
 def permitted(limits: Limits) -> frozenset[str]:
     """The formats of the deployment file."""
-    return EVERY if limits.allowed_precisions is None else EVERY & frozenset(limits.allowed_precisions)
+    allowed = limits.allowed_precisions
+    return frozenset(BYTES_PER_VALUE).intersection(BYTES_PER_VALUE if allowed is None else allowed)
 
 
 def left_for(goal: Goal, goals: Sequence[Goal], site: Site) -> frozenset[str]:
@@ -151,7 +130,7 @@ def check_precisions(goals: Sequence[Goal], site: Site, words: MessageWords) -> 
     rules = _rules(goals)
     excluded = False
     for (first, a), (second, b) in combinations(rules, 2):
-        if _exclude(a, b, site) and together(a, b, site):
+        if _exclude(a, b, site) and together(a, b, site) and _share_layers(a, b, site):
             excluded = True
             yield words.clash("precisions_exclude", (first, a), (second, b))
     if len(rules) > 1 and not excluded:
@@ -163,11 +142,11 @@ def _rules(goals: Sequence[Goal]) -> PrecisionRules:
 
 
 def _covering(goal: Goal, rules: PrecisionRules, site: Site) -> PrecisionRules:
-    return [(number, rule) for number, rule in rules if covers(rule, goal, site)]
+    return [(n, rule) for n, rule in rules if covers(rule, goal, site) and rule.layers == getattr(goal, "layers", None)]
 
 
 def _left(rules: Sequence[PrecisionRule], site: Site) -> frozenset[str]:
-    return permitted(site.limits).intersection(*map(left_by, rules))
+    return permitted(site.limits).intersection(*(rule.leaves(BYTES_PER_VALUE) for rule in rules))
 
 
 def _exclude(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
@@ -176,9 +155,21 @@ def _exclude(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
     For the same requests at the same time.
     """
     if "allow" not in {a.rule, b.rule}:
-        return not left_by(a) & left_by(b)
+        return not a.leaves(BYTES_PER_VALUE) & b.leaves(BYTES_PER_VALUE)
     allowing, other = (a, b) if a.rule == "allow" else (b, a)
-    return not named(allowing) & left_by(other) and _scope(a, site) == _scope(b, site)
+    return not allowing.formats & other.leaves(BYTES_PER_VALUE) and _scope(a, site) == _scope(b, site)
+
+
+def _share_layers(a: PrecisionRule, b: PrecisionRule, site: Site) -> bool:
+    """Whether both are about one layer.
+
+    What is forbidden for a part is taken out of what is said for all.
+    """
+    if any(part.layers and part.rule == "forbid" and not whole.layers for part, whole in ((a, b), (b, a))):
+        return False
+    return a.layers == b.layers or any(
+        set(a.held(spec.num_layers)) & set(b.held(spec.num_layers)) for spec in site.models.values()
+    )
 
 
 def _scope(rule: PrecisionRule, site: Site) -> tuple[object, ...]:

@@ -18,10 +18,9 @@ from intent.models import (
     Placement,
     PrecisionRule,
 )
-from runtime.footprint import HEADROOM, block_bytes, weight_bytes
-from runtime.models import Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
-from runtime.weight_formats import value_bytes
-from validator.consistency import everywhere, left_by, left_for, named, open_to, permitted
+from runtime.footprint import HEADROOM, block_bytes, value_bytes, weight_bytes
+from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
+from validator.consistency import everywhere, left_for, open_to, permitted
 from validator.intervals import covers, hard, interval, satisfies
 from validator.models import MessageWords, Site
 
@@ -193,7 +192,7 @@ def _narrows(goal: Goal) -> bool:
         return goal.key in {"tp", "pp"} and goal.op in {"<=", "=="}
     if isinstance(goal, Placement):
         return goal.rule in {"require", "forbid"} and goal.workload is None
-    return isinstance(goal, PrecisionRule) and goal.rule in {"require", "min", "forbid"}
+    return isinstance(goal, PrecisionRule) and goal.rule in {"require", "min", "forbid"} and not goal.layers
 
 
 def _most_devices(goals: Sequence[Goal], site: Site) -> Iterator[float]:
@@ -379,8 +378,12 @@ def _degree(number: int, goal: Config, site: Site, words: MessageWords) -> Itera
 
 def _format(number: int, goal: PrecisionRule, site: Site, words: MessageWords) -> Iterator[Finding]:
     """A rule that leaves nothing that is allowed, or allows what is not."""
+    for model in served(goal.model, site):
+        if not (held := goal.held(model.num_layers)) or held.start < 0 or held.stop > model.num_layers:
+            have = {"model": model.name, "have": model.num_layers, "last": model.num_layers - 1}
+            yield words.finding("no_such_layers", f"/goals/{number}/layers", goal, "layers_there", **have)
     allowed = permitted(site.limits)
-    wanted = named(goal) if goal.rule == "allow" else left_by(goal)
+    wanted = goal.formats if goal.rule == "allow" else goal.leaves(BYTES_PER_VALUE)
     if not wanted & allowed:
         listed = words.listed(site.limits.allowed_precisions or ())
         yield words.finding("precision_not_allowed", f"/goals/{number}/value", goal, "formats_allowed", formats=listed)

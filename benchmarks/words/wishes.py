@@ -173,6 +173,7 @@ def _precision(chance: random.Random, catalogue: Catalogue) -> Goal:
         window=_window(chance, catalogue),
         tenant=_maybe(chance, catalogue.tenants),
         model=_maybe(chance, catalogue.models),
+        layers=_maybe(chance, ("middle", "first 4", "last 1", "8-16", "5-5")),
     )
 
 

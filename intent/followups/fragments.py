@@ -128,7 +128,7 @@ def subject(goal: Goal) -> tuple[Any, ...]:
         case TenantException():
             about = (goal.tenant, goal.metric)
         case PrecisionRule():
-            about = (goal.value if goal.rule in {"forbid", "allow"} else None, goal.tenant, goal.model)
+            about = (goal.value if goal.rule in {"forbid", "allow"} else None, goal.tenant, goal.model, goal.layers)
         case Placement():
             about = (goal.workload, goal.selector if goal.rule in {"forbid", "freeze"} else None)
         case Priority():

@@ -33,7 +33,7 @@ from intent.rules.bounds import add_goal, normalised
 from intent.rules.draft import Draft, Option
 from intent.rules.inventory import compare
 from intent.rules.kinds import ANY_LATENCY, Kind
-from intent.rules.ledger import Coverage, Reading, account, held_by_evidence, ignored, nearest, risky
+from intent.rules.ledger import Coverage, Reading, account, clauses_of, held_by_evidence, ignored, nearest, risky
 from intent.rules.phrasing import FALL, tokenize
 from intent.rules.readings import BoundReading
 from intent.rules.reconfigs import per
@@ -355,7 +355,7 @@ def read_answer(
         before = len(read.draft.goals)
         _add(read, context, slots, f"/goals/{number}", opposed[number], bases[number] if bases else None)
         read.built += [number] * (len(read.draft.goals) - before)
-    if any(token.value in PHRASED for token in read.source.tokens):
+    if any(token.value in PHRASED or token.kind is Kind.LAYERS for token in read.source.tokens):
         _add_phrased(read, len(answer["goals"]))
     _share_windows(read)
     _share_periods(read, [place for words in answer["told"] for place in read.source.places(words)])
@@ -365,14 +365,19 @@ def read_answer(
 
 
 def _add_phrased(read: Read, number: int) -> None:
-    """Replicas per node and what may be lost, as the rules read them: the prompt knows neither."""
+    """What the prompt does not know, as the rules read it.
+
+    Replicas per node, what may be lost, formats of layers.
+    """
     found = rules.read(read.source.text, read.draft.catalogue)
     for goal, place in zip(found.goals, found.places, strict=True):
-        if getattr(goal, "key", "") in PHRASED and place[0] >= read.said_from:
+        if (getattr(goal, "key", "") in PHRASED or getattr(goal, "layers", None)) and place[0] >= read.said_from:
             read.draft.add(goal, place)
             read.evidence.append(place)
             read.slots.append(place)
             read.built.append(number)
+    for finding in [finding for finding in found.findings if finding.code == "layers_unclear"][:1]:
+        read.draft.ask(finding.code, None, finding.message, [read.draft.say("nothing")])
 
 
 def refusal(problems: Sequence[AnswerProblem]) -> ExtractionError:
@@ -393,6 +398,13 @@ def _add(read: Read, context: GoalContext, slots: Slots, pointer: str, opposed: 
     if place is None:
         read.problems.append(AnswerProblem(f"{pointer}/evidence", "copy it from what is said now"))
         return
+    if slots["type"] == "precision" and any(
+        word.kind is Kind.LAYERS
+        for span in (place, *clauses_of(source.text))
+        if overlaps(span, place)
+        for word in source.within(span)
+    ):
+        return  # the same
     read.evidence.append(place)
     inside = source.within(place)
     if any(token.value in PHRASED for token in inside) and not any(token.kind is Kind.METRIC for token in inside):
@@ -505,7 +517,7 @@ def _weigh(read: Read, answer: Mapping[str, Any]) -> None:
 def _is_period(read: Read, place: Place) -> bool:
     """Whether words that the model placed nowhere are a period of a goal, or a phrase that code found."""
     inside = [token for token in read.source.within(place) if token.kind is not Kind.UNKNOWN]
-    return any(token.value in PHRASED for token in inside) or (
+    return any(token.value in PHRASED or (token.kind is Kind.LAYERS and token.value) for token in inside) or (
         bool(inside)
         and all(
             token.kind in {Kind.FILLER, Kind.JOIN}

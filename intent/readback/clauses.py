@@ -258,7 +258,19 @@ def _precision(goal: PrecisionRule, clause: _Clause) -> str:
     }
     words = clause.words
     value = clause.mark(words.say("full") if goal.value == "full" else goal.value, "value")
-    return clause.mark(words.say(keys[goal.rule], value=value), "rule")
+    first, _, last = (goal.layers or "").replace(" ", "-").partition("-")
+    kind = (
+        "all"
+        if not first
+        else "one"
+        if first == last
+        else f"{first}{last * (last == '1')}"
+        if first.isalpha()
+        else "range"
+    )
+    return clause.mark(words.say(keys[goal.rule], value=value), "rule") + words.say(
+        f"layers.{kind}", first=first, last=last
+    )
 
 
 def _placement(goal: Placement, clause: _Clause) -> str:

@@ -169,7 +169,9 @@ def _begins_another(clause: Clause, token: TextToken, following: Sequence[TextTo
     continued = clause.has(Kind.EXCEPT, Kind.PRIORITY) and token.kind in {Kind.METRIC, Kind.QUANTITY}
     bounded = clause.has(Kind.COMPARISON) and not clause.has(*AMOUNTS)  # "minimise cost under $5/h"
     changed = (bounded or clause.has(Kind.FACTOR, Kind.NOW, Kind.BY)) and token.kind is Kind.QUANTITY
-    return token.kind in _OPENERS and not (continued or changed)
+    return (token.kind is Kind.LAYERS and clause.has(Kind.LAYERS)) or (
+        token.kind in _OPENERS and not (continued or changed)
+    )
 
 
 _RULED = frozenset({*HEADS, Kind.PRECISION, Kind.SELECTOR, Kind.RECONFIG, Kind.OPTIMISE})

@@ -13,7 +13,7 @@ from intent.rules.kinds import Kind
 from intent.rules.tokens import TextToken
 
 _RULING = (
-    Kind.TENANT, Kind.MAY, Kind.ALLOW, Kind.NEGATION, Kind.AVOID, Kind.EXCEPT, Kind.AUDIENCE, Kind.ONLY,
+    Kind.TENANT, Kind.LAYERS, Kind.MAY, Kind.ALLOW, Kind.NEGATION, Kind.AVOID, Kind.EXCEPT, Kind.AUDIENCE, Kind.ONLY,
 )  # fmt: skip
 _NONE = re.compile(r"\bnone\b|\bnot at all\b|一次(?:都|也)不")
 PRONOUN = re.compile(r"\b(?:it|them|that|this one|those)\b|它|这张卡|这块卡|这台|这个节点|那张卡|这俩|它们")
@@ -90,7 +90,7 @@ def rules_again(clause: Clause, text: str) -> bool:
     """
     short = not clause.plain and clause.is_only(*_RULING)
     ruled = clause.has(Kind.FREEZE, Kind.AVOID, Kind.NEGATION, Kind.ALLOW, Kind.MAY, Kind.EXCEPT)
-    return clause.has(Kind.TENANT) and ruled and (short or PRONOUN.search(text) is not None)
+    return clause.has(Kind.TENANT, Kind.LAYERS) and ruled and (short or PRONOUN.search(text) is not None)
 
 
 def is_none(clause: Clause, text: str) -> bool:

@@ -45,6 +45,8 @@ class Kind(StrEnum):
     SETTING = auto()
     COUNTED = auto()
     PRECISION = auto()
+    LAYERS = auto()
+    """Some layers of a model; its value is what rules for formats call each, "" where that is open."""
     QUANTISE = auto()
     SELECTOR = auto()
     WORKLOAD = auto()

@@ -218,7 +218,10 @@ def _counts_a_thing(text: str, before: TextToken | None, number: TextToken, afte
         return True
     noun = (
         after is not None
-        and (after.kind in {Kind.UNKNOWN, Kind.AUDIENCE, Kind.TIMES} or text[after.start : after.end].lower() == "them")
+        and (
+            after.kind in {Kind.UNKNOWN, Kind.AUDIENCE, Kind.TIMES, Kind.LAYERS}
+            or text[after.start : after.end].lower() == "them"
+        )
         and str(after.value or "x")[:1].isalpha()
         and (word >= "\u3400" or 0 < after.start - number.end <= _ARTICLE)
         and (word.isascii() or len(word) == 1)
@@ -254,7 +257,7 @@ _BOUNDING = frozenset(
 _NAMES = frozenset({Kind.TENANT, Kind.MODEL, Kind.SELECTOR})
 _MEANT = frozenset(
     {Kind.QUANTITY, Kind.RANGE, Kind.METRIC, Kind.STAT, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.WINDOW, Kind.BAD_TIME,
-     Kind.PRECISION, Kind.SETTING, Kind.FACTOR, Kind.COMPARISON, Kind.OVER}
+     Kind.PRECISION, Kind.LAYERS, Kind.SETTING, Kind.FACTOR, Kind.COMPARISON, Kind.OVER}
 )  # fmt: skip
 
 

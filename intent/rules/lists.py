@@ -10,7 +10,8 @@ from intent.rules.kinds import Kind
 from intent.rules.tokens import TextToken
 
 _LISTABLE = frozenset(
-    {Kind.TENANT, Kind.WINDOW, Kind.MODEL, Kind.METRIC, Kind.STAT, Kind.PRECISION, Kind.SELECTOR, Kind.WORKLOAD, Kind.SETTING}
+    {Kind.TENANT, Kind.WINDOW, Kind.MODEL, Kind.METRIC, Kind.STAT, Kind.PRECISION, Kind.SELECTOR, Kind.WORKLOAD, Kind.SETTING,
+     Kind.LAYERS}
 )  # fmt: skip
 _SCOPES = frozenset({Kind.TENANT, Kind.WINDOW, Kind.MODEL})
 _IDLE = frozenset({Kind.FILLER, Kind.AUDIENCE})

@@ -20,7 +20,7 @@ from intent.rules.respectively import dealt
 from intent.rules.rewriting import Rewrite, Rule, joined, kinds, rewritten, skip, spanning
 from intent.rules.shares import complements, percentiles, ratios, shares
 from intent.rules.tokens import TextToken, scan
-from intent.tables import table
+from intent.tables import expanded, table
 from intent.times.spans import REST, together
 
 UNACCEPTABLE = "unacceptable"
@@ -152,9 +152,10 @@ def _losses() -> Mapping[str, re.Pattern[str]]:
     parts = table(__package__, "losses")
     words = {name: "|".join(parts[name]) for name in ("denied", "asked", "nouns", "nodes")}
     for key, thing in parts["things"].items():
-        words[key] = "|".join([*parts["patterns"], *(parts["any"] if key == "lost_devices" else ())])
-        for name, part in (*reversed(parts["parts"].items()), ("thing", thing)):
-            words[key] = words[key].replace(f"<{name}>", part)
+        words[key] = expanded(
+            "|".join([*parts["patterns"], *(parts["any"] if key == "lost_devices" else ())]),
+            {**parts["parts"], "thing": thing},
+        )
     return {name: re.compile(pattern, re.ASCII) for name, pattern in words.items()}
 
 
@@ -292,7 +293,9 @@ def _mapped(tokens: Sequence[TextToken]) -> Rewrite | None:
     if not kinds(tokens[1:], Kind.JOIN) or tokens[1].value != ":" or len(tokens) < 3:
         return None
     placed = tokens[0].kind in {Kind.TENANT, Kind.WORKLOAD} and tokens[2].kind is Kind.SELECTOR
-    ruled = tokens[0].kind in {Kind.SELECTOR, Kind.PRECISION} and tokens[2].kind in _RULINGS
+    ruled = (tokens[0].kind in {Kind.SELECTOR, Kind.PRECISION} and tokens[2].kind in _RULINGS) or (
+        tokens[0].kind is Kind.LAYERS and tokens[2].kind is Kind.PRECISION
+    )
     counted = tokens[0].kind is Kind.COUNTED and tokens[2].kind is Kind.QUANTITY
     limited = tokens[0].kind is Kind.RECONFIG and tokens[2].kind is Kind.COMPARISON
     if placed or ruled or counted or limited:

@@ -14,7 +14,7 @@ from intent.rules.readings import extent, is_idle
 from intent.rules.tokens import TextToken
 
 _USED = frozenset(
-    {Kind.PRECISION, Kind.QUANTISE, Kind.NEGATION, Kind.AVOID, Kind.ALLOW, Kind.COMPARISON, Kind.MAY, Kind.ONLY,
+    {Kind.PRECISION, Kind.LAYERS, Kind.QUANTISE, Kind.NEGATION, Kind.AVOID, Kind.ALLOW, Kind.COMPARISON, Kind.MAY, Kind.ONLY,
      Kind.QUALITY, *SCOPES}
 )  # fmt: skip
 
@@ -36,17 +36,32 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
         options = [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")]
         draft.ask("precision_unclear", formats[0], words, options)
         return []
+    of_layers = any(getattr(goal, "layers", None) for goal in draft.goals) and Kind.WORKLOAD  # "the rest"
+    if unclear := [
+        token for token in clause.tokens if token.kind is of_layers or (token.kind, token.value) == (Kind.LAYERS, "")
+    ]:
+        draft.ask(
+            "layers_unclear",
+            unclear[0],
+            draft.say("layers_unclear", said=draft.quoted(unclear[0])),
+            [draft.instead(unclear[0], draft.say(way)) for way in ("layers.first", "layers.middle")],
+        )
+        return []
     place = extent([token for token in clause.tokens if token.kind in _USED])
     evidence = draft.text[slice(*place)]
     windows, tenants, models = (clause.covered_by(kind) or (None,) for kind in (Kind.WINDOW, Kind.TENANT, Kind.MODEL))
-    for token, (window, tenant, model) in product(formats, product(windows, tenants, models)):
+    for token, (window, tenant, model), layers in product(
+        formats,
+        [*product(windows, tenants, models)],
+        [name for named in clause.of(Kind.LAYERS) for name in named.value] or [None],
+    ):
         when = scopes.window(draft, window)
         who = scopes.tenant(draft, tenant)
         if when is None or who is False:
             continue
         value: Any = token.value if token.kind is Kind.PRECISION else "full"
         served = model.value if model else None
-        draft.add(PrecisionRule(rule, value, evidence, when, who, served), place)
+        draft.add(PrecisionRule(rule, value, evidence, when, who, served, layers), place)
     return [
         token
         for token in clause.tokens
@@ -98,8 +113,8 @@ def _rule(clause: Clause) -> Literal["require", "forbid", "allow", "min"] | None
 
 
 def _is_about_time(clause: Clause) -> bool:
-    """Whether the word only stands in front of the window."""
+    """Whether the word only stands in front of the window, or of layers."""
     return any(
-        token.kind is Kind.ONLY and other.kind is Kind.WINDOW and other.value != "always"
+        token.kind is Kind.ONLY and other.kind in {Kind.WINDOW, Kind.LAYERS} and other.value != "always"
         for token, other in pairwise(clause.tokens)
     )

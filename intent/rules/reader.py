@@ -83,8 +83,8 @@ from intent.times.spans import together
 
 _KEPT = frozenset(
     {Kind.EXCEPT, Kind.ONLY, Kind.AVOID, Kind.FREEZE, Kind.COMPARISON, Kind.OPTIMISE, Kind.CHEAPEST, Kind.FACTOR, Kind.TIMES,
-     Kind.TIMES_SAID, Kind.PRECISION, Kind.QUANTISE, Kind.SETTING, Kind.SELECTOR, Kind.WINDOW, Kind.TENANT, Kind.MODEL,
-     Kind.METRIC, Kind.QUALITY, Kind.STAT, Kind.NOW, Kind.CHANGE, Kind.RESPECTIVELY}
+     Kind.TIMES_SAID, Kind.PRECISION, Kind.LAYERS, Kind.QUANTISE, Kind.SETTING, Kind.SELECTOR, Kind.WINDOW, Kind.TENANT,
+     Kind.MODEL, Kind.METRIC, Kind.QUALITY, Kind.STAT, Kind.NOW, Kind.CHANGE, Kind.RESPECTIVELY}
 )  # fmt: skip
 """Kinds that may change the goal they stand beside, and that no word of it took up."""
 _BESIDE = 6

@@ -19,9 +19,10 @@ from intent.rules.kinds import Kind
 from intent.rules.numbers import han_number
 from intent.rules.quantities import parse_number
 from intent.rules.spelling import corrected, doubtful, heard, parted
-from intent.tables import table
+from intent.tables import expanded, table
 from intent.times import TimeMatch, find
-from intent.times.periods import Period, find_periods
+from intent.times.periods import find_periods
+from intent.times.pieces import number_of
 from intent.times.spans import REST, find_rest
 
 _NAMES = table("intent.rules", "names")
@@ -81,12 +82,15 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
     names = _names(_Key(catalogue))
     tokens: list[TextToken] = []
     after = 0
-    periods = list(find_periods(folded.text))
-    lasting = {start: seconds for start, _, seconds in periods}
+    phrases = [
+        *((start, end, (Kind.OVER, seconds)) for start, end, seconds in find_periods(folded.text)),
+        *_layers(folded.text),
+    ]
+    meant = {start: meaning for start, _, meaning in phrases}
     for match in sorted(
         [
-            *(TimeMatch(start, end, None, _MEASURED) for start, end, _ in periods),
-            *find(_masked(folded.text, periods), catalogue),
+            *(TimeMatch(start, end, None, _MEASURED) for start, end, _ in phrases),
+            *find(_masked(folded.text, phrases), catalogue),
             *_references(folded.text, names.phrases),
             *_dates(folded.text),
             *_rests(folded.text),
@@ -97,9 +101,34 @@ def scan(text: str, catalogue: Catalogue) -> list[TextToken]:
             continue
         tokens += _said(_words(text, folded, after, match.start, names), names)
         after = match.end - _daily(folded.text, match)
-        kind, value = (Kind.OVER, lasting[match.start]) if match.problem == _MEASURED else _meaning(match, folded.text)
+        kind, value = meant[match.start] if match.problem == _MEASURED else _meaning(match, folded.text)
         tokens.append(TextToken(kind, value, *folded.span(match.start, after)))
     return tokens + _said(_words(text, folded, after, len(folded.text), names), names)
+
+
+def _layers(text: str) -> Iterator[tuple[int, int, tuple[Kind, Any]]]:
+    """Words for layers in a folded text with what they name; "" where that is open."""
+    for match in _LAYERS.finditer(text):
+        words = map(number_of, re.findall(r"\d+|[a-z]+|[一二两三四五六七八九十]+", match[0].partition("(")[0]))
+        counts = [f"{number:g}" for number in words if number is not None] or ["1"]
+        named = {
+            "both": (f"first {counts[0]}", f"last {counts[-1]}"),
+            "first": (f"first {counts[0]}",),
+            "last": (f"last {counts[0]}",),
+            "middle": ("middle",),
+            "range": tuple(f"{first}-{last}" for first, last in zip(counts[::2], counts[1::2], strict=False)),
+            "one": tuple(f"{count}-{count}" for count in counts),
+        }
+        yield *match.span(), (Kind.LAYERS, named.get(match.lastgroup or "", ""))
+
+
+_LAYERS = re.compile(
+    expanded(
+        "|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in table("intent.rules", "layers")["named"].items()),
+        table("intent.rules", "layers")["parts"],
+    ),
+    re.ASCII,
+)
 
 
 def _daily(text: str, match: TimeMatch) -> int:
@@ -111,7 +140,7 @@ def _daily(text: str, match: TimeMatch) -> int:
     return 2 if whole_days and words.endswith(("每天", "每日")) and len(words) > 2 else 0
 
 
-def _masked(text: str, periods: Iterable[Period]) -> str:
+def _masked(text: str, periods: Iterable[tuple[int, int, object]]) -> str:
     """The text without what only looks like a time: ``node a every day``, ``no worse than today``."""
     for start, end, _ in periods:
         text = text[:start] + "#" * (end - start) + text[end:]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from intent.messages import Language
-from intent.tables import table
+from intent.tables import expanded, table
 from intent.times.pieces import ENGLISH_NUMBER, LONGEST_S, number_of
 
 Period = tuple[int, int, int]
@@ -12,18 +12,8 @@ Period = tuple[int, int, int]
 _TABLE = table("intent.times", "words")["measured over"]
 _SECONDS: dict[str, int] = _TABLE["seconds"]
 _PARTS: dict[str, str] = {"number": ENGLISH_NUMBER, **_TABLE["parts"]}
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """A pattern of the table with its parts put in."""
-    while _PART.search(text):
-        text = _PART.sub(lambda match: f"(?:{_PARTS[match[1]]})", text)
-    return re.compile(text, re.VERBOSE | re.ASCII)
-
-
-_PART = re.compile(r"<(\w+)>")
-_ANYWHERE = _pattern(_TABLE["anywhere"])
-_BESIDE_A_SHARE = _pattern(_TABLE["beside a share"])
+_ANYWHERE = re.compile(expanded(_TABLE["anywhere"], _PARTS), re.VERBOSE | re.ASCII)
+_BESIDE_A_SHARE = re.compile(expanded(_TABLE["beside a share"], _PARTS), re.VERBOSE | re.ASCII)
 _SHARE = re.compile(_TABLE["share"])
 _NO_SHARE = re.compile(_TABLE["no share"])
 _CLAUSE = re.compile(r"[^;\n。；]+")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from intent.tables import table
+from intent.tables import expanded, table
 from intent.times import clock as zones
 from intent.times.clock import (
     HALVES,
@@ -132,15 +132,8 @@ _FILLED = {
     "phrases": "|".join(phrase for phrase, _, _ in PHRASES),
     "anchors": "|".join(word for word in _ANCHORS if not any(other in word for other in _ANCHORS - {word})),
 }
-
-
-def _pattern(name: str) -> str:
-    """A pattern of the table with what its names stand for."""
-    return re.sub(r"(?<!P)<(\w+)>", lambda match: _FILLED.get(match[1]) or _pattern(match[1]), _PATTERNS[name])
-
-
-_ATOM = re.compile(_pattern("atom"), re.VERBOSE | re.ASCII)
-_HINT = re.compile(_pattern("hint"), re.VERBOSE | re.ASCII)
+_ATOM = re.compile(expanded(_PATTERNS["atom"], _PATTERNS | _FILLED), re.VERBOSE | re.ASCII)
+_HINT = re.compile(expanded(_PATTERNS["hint"], _PATTERNS | _FILLED), re.VERBOSE | re.ASCII)
 
 
 def may_speak_of_time(text: str) -> bool:

@@ -125,6 +125,6 @@ def _uses(model: str, topology: Topology, replica: str) -> list[tuple[int, Use]]
 
 
 def precision_of(stage: Stage) -> str:
-    """The formats of a stage's weights: one, or the ones that its layers have."""
-    names = [stage.precision.weights, *(precision.weights for _, precision in stage.overrides)]
-    return "+".join(dict.fromkeys(names))
+    """The format of a stage's weights, and those of layers in others: ``bf16, 2–5 int8``."""
+    others = [f"{layers.start}–{layers.end - 1} {precision.weights}" for layers, precision in stage.overrides]
+    return ", ".join([stage.precision.weights, *others])

@@ -245,7 +245,7 @@ class PlanView:
     def title(self) -> str:
         """From what to what."""
         shapes = [topology.shape for topology in (self.plan.now, self.plan.target) if topology]
-        return " → ".join(shapes) if self.plan.changes else shapes[-1]
+        return (self.plan.switch and self.plan.switch.swap) or (" → ".join(shapes) if self.plan.changes else shapes[-1])
 
 
 async def plan_view(upstream: Upstream, plan_id: str) -> PlanView:

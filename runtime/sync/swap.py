@@ -1,11 +1,12 @@
-"""In which order layers change the format of their weights where there is not room for all of them twice. Pure."""
+"""In which order layers change the format of their weights where not all have room twice. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
 
 from runtime.errors import Reason, SwitchError
+from runtime.footprint import value_bytes
 from runtime.models import ModelSpec, Stage, Topology
-from runtime.weight_formats import value_bytes
 
 Round = Mapping[int, tuple[str, str]]
 """Layers that change at once: from which format to which."""
@@ -16,6 +17,21 @@ def is_swap(now: Topology, target: Topology) -> bool:
     return now != target and _bare(now) == _bare(target)
 
 
+def in_words(now: Topology, target: Topology) -> str:
+    """What a swap changes, as ``weights of layers 2 to 5 become int8``; empty where it is none."""
+    changed = dict[int, str]()
+    for old, new in zip(now.stages, target.stages, strict=True) if is_swap(now, target) else ():
+        formats = {layer: (old.precision_of(layer).weights, new.precision_of(layer).weights) for layer in old.layers}
+        changed |= {layer: after for layer, (before, after) in formats.items() if before != after}
+    spans = dict[str, list[str]]()
+    for (name, _), run in groupby(enumerate(sorted(changed)), lambda each: (changed[each[1]], each[1] - each[0])):
+        layers = [layer for _, layer in run]
+        spans.setdefault(name, []).append(f"{layers[0]} to {layers[-1]}" if layers[1:] else str(layers[0]))
+    lists = {name: ", ".join(each) for name, each in spans.items()}
+    parts = [f"of layer{'' if text.isdigit() else 's'} {text} become {name}" for name, text in lists.items()]
+    return f"weights {', '.join(parts)}" if parts else ""
+
+
 def _bare(topology: Topology) -> list[tuple[object, ...]]:
     return [
         (stage.kind, stage.devices, stage.layers, [(stage.precision_of(layer).kv) for layer in stage.layers])
@@ -24,9 +40,9 @@ def _bare(topology: Topology) -> list[tuple[object, ...]]:
 
 
 def rounds(now: Topology, target: Topology, model: ModelSpec, room: Mapping[int, float]) -> tuple[Round, ...]:
-    """Layers in as few rounds as there is ``room`` for beside what runs (bytes by device); those that shrink come first.
+    """Layers in as few rounds as there is ``room`` for beside what runs (bytes by device).
 
-    In a round each device holds its layers in both formats.
+    Those that shrink come first. In a round each device holds its layers in both formats.
 
     Raises:
         SwitchError: a single layer has no room.
@@ -55,7 +71,7 @@ def rounds(now: Topology, target: Topology, model: ModelSpec, room: Mapping[int,
 def _changing(
     now: Topology, target: Topology, model: ModelSpec
 ) -> list[tuple[int, tuple[str, str], Mapping[int, tuple[float, float]]]]:
-    """Layers that change, with the old and the new bytes on each of their devices; those that gain the least first."""
+    """Layers that change, with old and new bytes on each device; those that gain the least first."""
     found = []
     for stage in now.stages:
         for layer in stage.layers:

@@ -10,7 +10,7 @@ from runtime.models import BYTES_PER_VALUE, Topology
 from selector import explain
 from selector.losses import counts_of
 from selector.models import Candidate, Margin, Plan, Prediction, SearchInput
-from selector.objectives import EVALUATED, margin_of, places, precisions_for, said_for, sort_goals
+from selector.objectives import EVALUATED, margin_of, places, said_for, sort_goals
 from selector.space import weights_of
 from service.deployment.models import is_about
 from service.promises.agenda import ActiveGoal
@@ -113,7 +113,7 @@ def _broken(
         return min((_broken(goal, each, prediction, problem) for each in topology.replicas), key=len)
     match goal:
         case PrecisionRule():
-            wrong = weights_of(topology) - set(precisions_for([goal], BYTES_PER_VALUE, tuple(BYTES_PER_VALUE)))
+            wrong = weights_of(topology, goal.held(problem.model.num_layers)) - goal.leaves(BYTES_PER_VALUE)
             return f"runs in {explain.listed(sorted(wrong))}" if wrong else ""
         case Placement():
             taken = sorted(map(str, _misplaced(goal, topology, problem)))

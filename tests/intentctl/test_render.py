@@ -175,6 +175,10 @@ def test_a_switch_is_told_with_its_band_and_as_the_outage_that_it_is():
     assert "97.2 s (54 s to 175 s) to prepare" in render.switch(band)
     narrow = replace(band, prepare_least_s=97.2, prepare_most_s=97.2)
     assert "97.2 s to prepare" in render.switch(narrow)
+    swaps = replace(band, swap="weights of layers 2 to 5 become int8")
+    assert render.switch(swaps) == (
+        "a swap: weights of layers 2 to 5 become int8; requests go on, no KV moves; 97.2 s (54 s to 175 s) to prepare (predicted)"
+    )
     ends = SwitchPrediction(strategy="restart", prepare_s=0.0, stop_s=95.0, payback_s=None, stop_most_s=160.0)
     told = render.switch(ends)
     assert "the running engine ends first" in told
@@ -244,3 +248,11 @@ def test_the_words_that_a_goal_took_are_marked_with_its_number_and_what_is_left_
     first, marks, second, below = render.mark_lines(intent)
     assert (first, second) == ("高峰期 p99 首字 2 秒以内，老板在看", "别用 int4")
     assert (marks, below) == ("1" * 24, "2" * 9)
+
+
+def test_what_a_swap_did_is_told_by_the_layers_that_changed():
+    sides = {"source": "CPU[0]:0-8@fp32", "target": "CPU[0]:0-8@fp32,2-6=int8", "paths": {"swap": 3}, "moved": 3}
+    rows = dict(render.report_rows(replace(report(), **sides)))
+    assert rows["swap"] == "weights of layers 2 to 5 become int8; 3 requests stay where they are, with their KV"
+    assert not {"copied", "moved"} & rows.keys()
+    assert "swap" not in dict(render.report_rows(report()))

@@ -9,12 +9,11 @@ import pytest
 
 from runtime.capabilities import BUILT_IN_START, Batching, Capabilities
 from runtime.errors import SwitchError
-from runtime.footprint import kv_bytes_per_token, weight_bytes
+from runtime.footprint import kv_bytes_per_token, value_bytes, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.models import VllmSettings
-from runtime.weight_formats import value_bytes
 from selector.models import Candidate, SearchInput, SwitchPrediction, Workload
 from selector.switching import LOAD_BYTES_S, bytes_to_move, switch, told, way
 from tests.rows import rows
@@ -126,7 +125,8 @@ def test_a_change_of_weight_formats_alone_starts_no_engine_and_moves_no_kv(
     new = parse_topology(target, laptop, 8, "fp32")
     found = switch(candidate(topology["one"], 0.02), candidate(new), replace(problem, capabilities=SWAPS))
     assert (found.prepare_most_s < BUILT_IN_START[0]) is swaps
-    assert (found.strategy, found.pause_s) == ("shadow", pytest.approx(0.02))
+    assert (found.strategy, found.pause_s) == ("shadow", pytest.approx(0.0 if swaps else 0.02))
+    assert found.swap == ("weights of layers 2 to 5 become int8" if swaps else "")
     if swaps:
         link_s = 4 * counting.layer_parameters * value_bytes("int8", counting) / LOAD_BYTES_S["shared-memory"]
         assert link_s <= found.prepare_s < 2 * link_s
@@ -135,6 +135,7 @@ def test_a_change_of_weight_formats_alone_starts_no_engine_and_moves_no_kv(
             candidate(topology["one"]), candidate(new), replace(problem, capabilities=replace(SWAPS, base=None))
         )
         assert elsewhere.prepare_least_s > BUILT_IN_START[0], "an engine that swaps no layers starts another"
+        assert elsewhere.swap == ""
 
 
 def test_a_swap_needs_no_room_for_all_layers_twice(topology, problem, laptop):

@@ -179,6 +179,7 @@ def precisions(draw: DrawFn) -> PrecisionRule:
         draw(windows),
         draw(tenants),
         draw(models),
+        draw(st.sampled_from((None, None, "middle", "first 4", "last 1", "0-3", "2-5"))),
     )
 
 

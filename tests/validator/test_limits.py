@@ -60,3 +60,16 @@ def test_a_wish_over_a_limit_is_found(goals, limits, words, suggestion, site, en
 )
 def test_a_wish_within_the_limits_passes(goal, limits, site, en):
     assert found([goal], limits, site, en) == []
+
+
+@rows("layers", ["8-8", "6-9", "first 9", "last 90", "5-2"])
+def test_layers_that_the_model_does_not_have_are_found(layers, site, en):
+    goal = PrecisionRule("require", "bf16", "some layers", model="counting", layers=layers)
+    (finding,) = found([goal], Limits(), site, en)
+    assert (finding.code, finding.pointer) == ("no_such_layers", "/goals/0/layers")
+    assert finding.message.endswith("it has 8, numbered from 0 to 7")
+
+
+@rows("layers", ["7-7", "0-0", "first 8", "last 8", "middle"])
+def test_layers_that_it_has_pass(layers, site, en):
+    assert found([PrecisionRule("require", "bf16", "x", layers=layers)], Limits(), site, en) == []

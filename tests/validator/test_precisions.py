@@ -5,7 +5,7 @@ from intent.models import Objective, PrecisionRule
 from runtime.capabilities import Limits
 from runtime.models import BYTES_PER_VALUE
 from tests.rows import rows
-from validator.consistency import check_precisions, left_by, left_for
+from validator.consistency import check_precisions, left_for
 
 
 def rule(words, **said):
@@ -30,7 +30,7 @@ def codes(site, en, *rules):
     ],
 )
 def test_a_rule_leaves_the_formats_it_says(words, left):
-    assert left_by(rule(words)) == left
+    assert rule(words).leaves(BYTES_PER_VALUE) == left
 
 
 @rows(
@@ -90,4 +90,38 @@ def test_what_is_left_for_a_goal_is_what_rules_that_cover_it_leave(site):
         Objective("ttft", "<=", "x", "p99", 2.0, "s", window="peak"),
     ]
     assert left_for(goals[2], goals, site) == {"bf16"}
-    assert left_for(replace(goals[2], window="overnight"), goals, site) == left_by(goals[0])
+    assert left_for(replace(goals[2], window="overnight"), goals, site) == goals[0].leaves(BYTES_PER_VALUE)
+
+
+@rows(
+    ("a", "b"),
+    [
+        (rule("require int8", layers="middle"), rule("require int4", layers="middle")),
+        (rule("require int8", layers="middle"), rule("require bf16")),
+        (rule("require int8", layers="0-4"), rule("require fp8", layers="4-5")),
+        (rule("allow int8", layers="middle"), rule("forbid int8", layers="middle")),
+        (rule("require int8", layers="first 4"), rule("forbid int8", layers="3-3")),
+        (rule("require int8", layers="last 1"), rule("min bf16", layers="7-7")),
+    ],
+)
+def test_rules_for_the_same_layer_exclude_each_other(a, b, site, en):
+    assert codes(site, en, a, b) == codes(site, en, b, a) == ["precisions_exclude"]
+
+
+@rows(
+    ("a", "b"),
+    [
+        (rule("require int8", layers="0-3"), rule("require fp8", layers="4-5")),
+        (rule("require int8", layers="first 4"), rule("require int4", layers="last 4")),
+        (rule("require int8"), rule("forbid int8", layers="first 4")),
+        (rule("allow int8"), rule("forbid int8", layers="first 4")),
+        (rule("require int8", layers="middle", window="peak"), rule("require bf16", window="off_peak")),
+    ],
+)
+def test_rules_for_other_layers_and_what_is_taken_out_for_some_pass(a, b, site, en):
+    assert codes(site, en, a, b) == codes(site, en, b, a) == []
+
+
+def test_a_rule_for_some_layers_says_nothing_of_what_is_left_for_a_goal(site):
+    goal = Objective("ttft", "<=", "x", "p99", 2.0, "s")
+    assert left_for(goal, [rule("require int4", layers="middle"), goal], site) == set(BYTES_PER_VALUE)

@@ -21,6 +21,7 @@ from tests.rows import rows
         (PrecisionRule("forbid", "int4", ""), PrecisionRule("allow", "int4", ""), True),
         (PrecisionRule("forbid", "int4", ""), PrecisionRule("forbid", "int8", ""), False),
         (PrecisionRule("require", "bf16", ""), PrecisionRule("min", "fp8", ""), True),
+        (PrecisionRule("require", "bf16", ""), PrecisionRule("require", "int8", "", layers="middle"), False),
         (
             Placement("require", "gpu_type:A100", "", "batch"),
             Placement("prefer", "node:a", "", "batch"),

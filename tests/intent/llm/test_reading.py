@@ -337,6 +337,30 @@ def test_replicas_of_each_node_are_no_replicas_in_all(here):
     assert draft.questions == []
 
 
+INT8 = {"type": "precision", "rule": "require", "precision": "int8"}
+
+
+@rows(
+    ("goals", "lists"),
+    [
+        ([goal(evidence="int8 for the middle layers", **INT8)], {}),
+        ([goal(evidence="int8", **INT8)], {"unplaced": ["for the middle layers"]}),
+        ([], {"unplaced": ["int8 for the middle layers"]}),
+    ],
+)
+def test_formats_of_layers_are_found_by_code_whatever_the_model_makes_of_them(goals, lists, here):
+    draft = understood("TTFT under 2s, int8 for the middle layers overnight", here, TTFT, *goals, **lists)
+    assert draft.questions == []
+    (rule,) = draft.goals[1:]
+    assert (rule.rule, rule.value, rule.layers, rule.window) == ("require", "int8", "middle", "overnight")
+
+
+@rows("text", ["int8 for some layers", "int8, but only for the middle layers", "隔层用 int8"])
+def test_a_format_of_layers_that_code_cannot_tell_is_never_one_of_all_layers(text, here):
+    draft = understood(text, here, goal(evidence="int8", **INT8))
+    assert draft.questions
+
+
 def test_a_bound_in_the_same_evidence_stays(here):
     text = "99.9% availability while we survive the loss of one GPU"
     slots = goal(evidence=text, type="objective", subject="availability", comparison=">=", number="99.9", unit="%")

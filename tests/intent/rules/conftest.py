@@ -62,8 +62,8 @@ def short(goal: Goal) -> str:
             parts = [metric, stat, op, _number(factor, "x"), _number(delta, "+"), unit]
         case TenantException(metric=metric, limit=limit, unit=unit, factor=factor):
             parts = ["not", metric, _number(limit), unit, _number(factor, "x")]
-        case PrecisionRule(rule=rule, value=value):
-            parts = [rule, value]
+        case PrecisionRule(rule=rule, value=value, layers=layers):
+            parts = [rule, value, layers and f"[{layers}]"]
         case Placement(rule=rule, selector=selector, workload=workload):
             parts = [workload, rule, selector]
         case Priority(higher=higher, lower=lower):

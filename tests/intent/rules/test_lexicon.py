@@ -74,7 +74,7 @@ def test_what_means_something_in_both_languages_means_the_same():
 
 MADE = {
     Kind.QUANTITY, Kind.RANGE, Kind.WINDOW, Kind.BAD_TIME, Kind.TENANT, Kind.MODEL, Kind.SELECTOR, Kind.ORDER, Kind.UNKNOWN,
-    Kind.LIST, Kind.TURNED, Kind.OVER,
+    Kind.LIST, Kind.TURNED, Kind.OVER, Kind.LAYERS,
 }  # fmt: skip
 """Kinds that come from the deployment, from numbers and times, or from where a word stands."""
 

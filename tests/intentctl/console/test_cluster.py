@@ -23,7 +23,7 @@ def test_each_device_says_its_stage_rank_layers_and_formats_and_pipelines_are_nu
     first, second = (device.use for device in a.devices)
     assert (first.stage, first.stages, first.rank, first.ranks, first.layers) == (1, 2, 1, 2, "0–51")
     assert (second.rank, second.precision) == (2, "bf16")
-    assert (b.devices[0].use.stage, b.devices[0].use.precision) == (2, "fp8+int4")
+    assert (b.devices[0].use.stage, b.devices[0].use.precision) == (2, "fp8, 60–63 int4")
     assert b.devices[1].use is None
     other = Topology((Stage("L40S", (3,), LayerRange(0, 80), FP8),))
     for sets in ([MIXED, other], [Topology.of_replicas([MIXED, other])]):

@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import SwitchError
-from runtime.footprint import weight_bytes
+from runtime.footprint import value_bytes, weight_bytes
 from runtime.models import LayerRange, ModelSpec, Precision, Stage, Topology
-from runtime.sync.swap import is_swap, mixed, rounds
-from runtime.weight_formats import value_bytes
+from runtime.notation import parse_topology
+from runtime.sync.swap import in_words, is_swap, mixed, rounds
+from tests.rows import rows
+from tests.runtime.scripted import cluster_of
 
 MODEL = ModelSpec("m", "LlamaForCausalLM", 8, 128, 256, 4, 4, 32, 100, 1024)
 FP32 = Precision.named("fp32", "CPU")
@@ -72,3 +74,35 @@ def test_a_swap_changes_formats_alone():
     assert not is_swap(full, pipeline(["int8"] * 8, num_stages=1))
     bf16 = Topology((Stage("CPU", (0,), LayerRange(0, 8), Precision.named("int8", "CPU")),))
     assert not is_swap(pipeline(["fp32"] * 8, num_stages=1), bf16), "its KV is another"
+
+
+@rows(
+    ("now", "target", "words"),
+    [
+        ("CPU[0]@fp32", "CPU[0]:0-8@fp32,2-6=int8", "weights of layers 2 to 5 become int8"),
+        ("CPU[0]:0-8@fp32,2-6=int8", "CPU[0]@fp32", "weights of layers 2 to 5 become fp32"),
+        ("CPU[0]@fp32", "CPU[0]:0-8@fp32,7-8=int4", "weights of layer 7 become int4"),
+        (
+            "CPU[0]:0-8@fp32,0-2=int4",
+            "CPU[0]:0-8@fp32,0-1=int4,1-3=int8,5-6=int8",
+            "weights of layers 1 to 2, 5 become int8",
+        ),
+        (
+            "CPU[0]:0-8@fp32,4-8=int8",
+            "CPU[0]:0-8@fp32,0-3=int8",
+            "weights of layers 0 to 2 become int8, of layers 4 to 7 become fp32",
+        ),
+        (
+            "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32",
+            "CPU[0]:0-4@fp32,2-4=int8 > CPU[1]:4-8@fp32,4-6=int8",
+            "weights of layers 2 to 5 become int8",
+        ),
+        ("CPU[0]@fp32", "CPU[0]@fp32", ""),
+        ("CPU[0]@fp32", "CPU[0]@int8", ""),  # KV becomes bf16
+        ("CPU[0]@fp32", "CPU[1]:0-8@fp32,2-6=int8", ""),
+        ("CPU[0]@fp32", "CPU[0]:0-4@fp32 > CPU[1]:4-8@fp32", ""),
+    ],
+)
+def test_a_swap_says_which_layers_change_to_what_and_nothing_else_is_one(now, target, words):
+    sides = [parse_topology(text, cluster_of("cpu"), 8, "fp32") for text in (now, target)]
+    assert in_words(*sides) == words
