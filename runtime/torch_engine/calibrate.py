@@ -183,8 +183,8 @@ def _busy(checkpoint: Checkpoint) -> tuple[int, int]:
 
 FORMATS = ("int8", "int4")
 """Of weights, beside that of activations."""
-ROWS = (1, 4, 64)
-"""Of products: alone, few, and so many that whole weights are the quicker way."""
+ROWS = (1, 16, 64)
+"""Of products: alone, a batch of decodes, and so many that whole weights are the quicker way."""
 _MOST_VALUES = 1 << 26
 """Of layers that are held in every format at once."""
 
