@@ -16,7 +16,7 @@ import yaml
 
 from benchmarks.provenance import provenance
 from intent.tables import mapping
-from runtime.torch_engine.quality import HeldText, Losses, chunks_of, measured, single_layers
+from runtime.torch_engine.quality import HeldText, chunks_of, measured, single_layers
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.weights import Weights
 
@@ -29,7 +29,6 @@ def again(folder: Path, formats: Mapping[str, Any], text: str) -> dict[str, Any]
     layers = single_layers(weights)
     chunks = chunks_of(folder, text, 128)
     held = HeldText(weights, layers, chunks)
-    losses = Losses(weights, chunks, held.states)
     found = {}
     for name, curve in formats.items():
         theirs = single_layers(weights, name)
@@ -42,9 +41,9 @@ def again(folder: Path, formats: Mapping[str, Any], text: str) -> dict[str, Any]
             "lower half of the layers": range(half),
         }
         found[name] = {
-            what: losses.of(held.changed(some, theirs, held.states, min(some))) for what, some in sets.items()
+            what: held.lost(held.changed(some, theirs, held.states, min(some))) for what, some in sets.items()
         }
-    return {"tokens": chunks.numel(), "perplexity": losses.perplexity, "formats": found}
+    return {"tokens": chunks.numel(), "as_it_is": held.lost(held.states), "formats": found}
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def run(options: QualityOptions, form: OutputFormat, out: Path | None) -> None:
     )
     source, text = held_text(options.text)
     with new_file(out) as file:
-        render.talk(f"measuring {checkpoint} on {source}; this takes minutes ...")
+        render.talk(f"measuring {checkpoint} on {source}: some minutes for each hundred million weights ...")
         try:
             document: Document = {
                 "model": checkpoint.resolve().name,

@@ -17,7 +17,7 @@ from runtime.forms import DESCRIBED, told
 BYTES_PER_VALUE: Mapping[str, float] = {
     "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5,
 }  # fmt: skip
-"""Bytes one value takes in each numeric format (scales left out, see ``weight_formats.value_bytes``)."""
+"""Bytes one value takes in each numeric format (scales left out, see ``footprint.value_bytes``)."""
 
 FULL = ("fp32", "bf16", "fp16")
 """Weight formats in which nothing is quantised."""

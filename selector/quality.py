@@ -57,7 +57,7 @@ class QualityCurve:
     checkpoint: Mapping[str, str]
     """File to digest (``PinnedCheckpoint.digests``)."""
     groups: Mapping[str, int | None]
-    """Of int4 (``weight_formats.groups``)."""
+    """Of int4 (``footprint.groups``)."""
     num_layers: int
     formats: Mapping[str, FormatCurve]
 

@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from intent.models import Config
 from runtime.errors import TopologyError
-from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes
+from runtime.footprint import HEADROOM, blocks, peak_bytes, weight_bytes, why_not
 from runtime.models import LayerRange, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
 from runtime.sync.swap import is_swap
-from runtime.weight_formats import why_not
 from selector.models import Profile, SearchInput
 from selector.objectives import COMPARED
 from selector.pipelines.balance import MOST_STAGES

@@ -7,11 +7,19 @@ from functools import lru_cache
 from typing import get_args
 
 from runtime.capabilities import BUILT_IN_START, Band, Capabilities, together, vllm_start
-from runtime.footprint import Piece, blocks, kv_bytes_per_token, owned, transfer, usual_kv_bytes, weight_bytes
+from runtime.footprint import (
+    Piece,
+    blocks,
+    kv_bytes_per_token,
+    owned,
+    transfer,
+    usual_kv_bytes,
+    value_bytes,
+    weight_bytes,
+)
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Topology
 from runtime.replicas.steps import Change, changes
 from runtime.sync.swap import in_words
-from runtime.weight_formats import value_bytes
 from selector import explain
 from selector.models import Candidate, CrossingPrediction, Profile, ProfileError, SearchInput, SwitchPrediction, Way
 from selector.performance.load import times

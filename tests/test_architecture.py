@@ -34,11 +34,11 @@ MAY_IMPORT = {
     "intent": ("prompts",),
     "validator": modules(
         "intent: models document messages readback windows",
-        "runtime: models capabilities footprint errors weight_formats",
+        "runtime: models capabilities footprint errors",
     ),
     "selector": modules(
         "intent: models tables",
-        "runtime: models capabilities footprint forms sync.stream sync.swap errors replicas.choice replicas.steps weight_formats",
+        "runtime: models capabilities footprint forms sync.stream sync.swap errors replicas.choice replicas.steps",
     ),
     "runtime": (),
     "service": ("prompts", "intent", "validator", "selector", "runtime"),

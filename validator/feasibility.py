@@ -18,9 +18,8 @@ from intent.models import (
     Placement,
     PrecisionRule,
 )
-from runtime.footprint import HEADROOM, block_bytes, weight_bytes
+from runtime.footprint import HEADROOM, block_bytes, value_bytes, weight_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology
-from runtime.weight_formats import value_bytes
 from validator.consistency import everywhere, left_for, open_to, permitted
 from validator.intervals import covers, hard, interval, satisfies
 from validator.models import MessageWords, Site

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -99,6 +99,13 @@ class PinnedCheckpoint:
                 "or put back what was there"
             )
         return found
+
+    async def verified_beside(self, every_s: float, beat: Callable[[], None]) -> Self:
+        """``verified`` in a thread; a disk may be slow, so ``beat`` is called meanwhile."""
+        looking = asyncio.create_task(asyncio.to_thread(self.verified))
+        while not (await asyncio.wait({looking}, timeout=every_s))[0]:
+            beat()
+        return looking.result()
 
 
 async def warn_of_change(checkpoint: PinnedCheckpoint, every_s: float = LOOK_S) -> None:

@@ -1,12 +1,12 @@
-"""In which order layers change the format of their weights where there is not room for all of them twice. Pure."""
+"""In which order layers change the format of their weights where not all have room twice. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 
 from runtime.errors import Reason, SwitchError
+from runtime.footprint import value_bytes
 from runtime.models import ModelSpec, Stage, Topology
-from runtime.weight_formats import value_bytes
 
 Round = Mapping[int, tuple[str, str]]
 """Layers that change at once: from which format to which."""
@@ -40,9 +40,9 @@ def _bare(topology: Topology) -> list[tuple[object, ...]]:
 
 
 def rounds(now: Topology, target: Topology, model: ModelSpec, room: Mapping[int, float]) -> tuple[Round, ...]:
-    """Layers in as few rounds as there is ``room`` for beside what runs (bytes by device); those that shrink come first.
+    """Layers in as few rounds as there is ``room`` for beside what runs (bytes by device).
 
-    In a round each device holds its layers in both formats.
+    Those that shrink come first. In a round each device holds its layers in both formats.
 
     Raises:
         SwitchError: a single layer has no room.
@@ -71,7 +71,7 @@ def rounds(now: Topology, target: Topology, model: ModelSpec, room: Mapping[int,
 def _changing(
     now: Topology, target: Topology, model: ModelSpec
 ) -> list[tuple[int, tuple[str, str], Mapping[int, tuple[float, float]]]]:
-    """Layers that change, with the old and the new bytes on each of their devices; those that gain the least first."""
+    """Layers that change, with old and new bytes on each device; those that gain the least first."""
     found = []
     for stage in now.stages:
         for layer in stage.layers:

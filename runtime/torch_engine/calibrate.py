@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from runtime.errors import CheckpointError, RuntimeFault
+from runtime.footprint import why_not
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import BYTES_PER_VALUE, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.process.channel import BlockingChannel
@@ -33,7 +34,6 @@ from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import SOLO, Group, GroupMemory, GroupShape, Hop
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import LayerShare, LayerWeights, Weights
-from runtime.weight_formats import why_not
 
 _BLOCK_TOKENS = 32
 _LARGE_VALUES = 1 << 18  # 1 MiB of float32: bandwidth, not latency

@@ -387,13 +387,13 @@ class FetchLayer(wire.Command[None], frozen=True):
 
 
 class SwapLayers(wire.Command[None], frozen=True):
-    """Between two steps: compute with the layers that lie aside, and lay aside those that were computed with."""
+    """Compute with the layers that lie aside, and lay aside those before them, between two steps."""
 
     generation: int
 
 
 class LetGo(wire.Command[None], frozen=True):
-    """Free the layers that lie aside, beside the steps; after a swap there is no way back without loading."""
+    """Free the layers that lie aside, beside the steps."""
 
 
 class Drop(wire.Command[None], frozen=True):

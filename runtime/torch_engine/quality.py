@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.errors import CheckpointError, RuntimeFault
+from runtime.footprint import groups
 from runtime.kv.store import KvShape
 from runtime.models import LayerRange
 from runtime.tokenizer import Tokenizer
@@ -25,7 +26,6 @@ from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.group import SOLO, Peers, Solo
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import Weights
-from runtime.weight_formats import groups
 
 CHUNK_TOKENS = 128
 """Of the text: each chunk is read without what came before it."""
@@ -51,11 +51,10 @@ def measure(checkpoint: Path, text: str) -> dict[str, object]:
 
 
 def single_layers(weights: Weights, name: str | None = None) -> list[Shard]:
-    """The layers of a checkpoint in a format, each by itself."""
+    """The layers of a checkpoint in a format, each by itself; the last one has the head."""
     ranges = [LayerRange(layer, layer + 1) for layer in range(weights.checkpoint.spec.num_layers)]
-    return [
-        Shard(weights, ShardSpec(each, 0, 1, is_first=False, is_last=False, formats=(name,)), each) for each in ranges
-    ]
+    last = ranges[-1]
+    return [Shard(weights, ShardSpec(each, 0, 1, False, each == last, (name,)), each) for each in ranges]
 
 
 class Before(Solo):
@@ -79,15 +78,16 @@ class HeldText:
         shape = KvShape(model.num_layers, model.num_kv_heads, count, length, model.head_dim, torch.float32)
         spans = [Span(0, length, (block,)) for block in range(count)]
         self._attention = Attention(torch.zeros(shape.dims), slice(None), spans)
-        self._tokens = chunks.flatten()
         self._layers = layers
-        self.states = self.through([F.embedding(self._tokens, weights.embedding())], layers)
+        self._chunks = chunks
+        self.states = self.through([F.embedding(chunks.flatten(), weights.embedding())], layers)
+        self._full = [*self._predicted(self.states)]
 
     def through(self, states: Sequence[torch.Tensor], layers: Iterable[Shard]) -> list[torch.Tensor]:
         """The states, and those after further layers."""
         after = [*states]
         for layer in layers:
-            after.append(layer.forward(self._tokens, self._attention, Peers(SOLO.group, Before(after[-1]))))
+            after.append(layer.forward(self._chunks.flatten(), self._attention, Peers(SOLO.group, Before(after[-1]))))
         return after
 
     def changed(
@@ -96,6 +96,33 @@ class HeldText:
         """The states with chosen layers in a format, computed anew from a layer on."""
         layers = [(theirs if layer in chosen else self._layers)[layer] for layer in range(first, len(theirs))]
         return self.through(states[: first + 1], layers)
+
+    def _predicted(self, states: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """Log-probabilities after each chunk's tokens but the last."""
+        for hidden in states[-1].view(*self._chunks.shape, -1):
+            yield self._layers[-1].logits(hidden, range(len(hidden) - 1), SOLO).log_softmax(-1)
+
+    def lost(self, states: Sequence[torch.Tensor]) -> dict[str, float]:
+        """What states lose beside those of the model as it is.
+
+        ``loss``: growth of the perplexity, relative, and its standard error over the chunks. ``agreement``: share of positions
+        whose likeliest token stays. ``divergence``: mean KL divergence in nats, which chance moves less than the loss.
+        """
+        rows = []
+        for tokens, full, found in zip(self._chunks[:, 1:], self._full, self._predicted(states), strict=True):
+            nll = F.nll_loss(found, tokens)
+            agreement = (found.argmax(-1) == full.argmax(-1)).float().mean()
+            divergence = F.kl_div(found, full, reduction="batchmean", log_target=True)
+            rows.append(torch.stack([nll, nll - F.nll_loss(full, tokens), agreement, divergence]))
+        each = torch.stack(rows).double()
+        nll, growth, agreement, divergence = each.mean(0).tolist()
+        return {
+            "loss": math.expm1(growth),
+            "error": math.exp(growth) * each[:, 1].std().item() / math.sqrt(len(rows)),
+            "agreement": agreement,
+            "divergence": divergence,
+            "perplexity": math.exp(nll),
+        }
 
 
 def ordered(held: HeldText, theirs: Sequence[Shard], norm: torch.Tensor) -> tuple[list[int], list[dict[str, float]]]:
@@ -130,40 +157,6 @@ def cosine(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return F.cosine_similarity(ours.double(), theirs.double(), dim=-1).mean().item()
 
 
-class Losses:
-    """What a text loses, beside what the model predicts of it as it is."""
-
-    def __init__(self, weights: Weights, chunks: torch.Tensor, states: Sequence[torch.Tensor]) -> None:
-        end = weights.checkpoint.spec.num_layers
-        last = LayerRange(end - 1, end)
-        self._head = Shard(weights, ShardSpec(last, 0, 1, is_first=False, is_last=True), last)
-        self._chunks = chunks
-        self._full = [*self._predicted(states)]
-        pairs = zip(self._full, chunks[:, 1:], strict=True)
-        self.perplexity = math.exp(sum(F.nll_loss(*pair).item() for pair in pairs) / len(chunks))
-
-    def _predicted(self, states: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Log-probabilities after each chunk's tokens but the last."""
-        for hidden in states[-1].view(*self._chunks.shape, -1):
-            yield self._head.logits(hidden, range(len(hidden) - 1), SOLO).log_softmax(-1)
-
-    def of(self, states: Sequence[torch.Tensor]) -> dict[str, float]:
-        """What a changed pass loses.
-
-        ``loss``: growth of the perplexity, relative, and its standard error over the chunks. ``agreement``: share of positions
-        whose likeliest token stays. ``divergence``: mean KL divergence in nats, which chance moves less than the loss.
-        """
-        rows = []
-        for tokens, full, found in zip(self._chunks[:, 1:], self._full, self._predicted(states), strict=True):
-            growth = F.nll_loss(found, tokens) - F.nll_loss(full, tokens)
-            agreement = (found.argmax(-1) == full.argmax(-1)).float().mean()
-            rows.append(torch.stack([growth, agreement, F.kl_div(found, full, reduction="batchmean", log_target=True)]))
-        each = torch.stack(rows).double()
-        growth, agreement, divergence = each.mean(0).tolist()
-        error = math.exp(growth) * each[:, 0].std().item() / math.sqrt(len(rows))
-        return {"loss": math.expm1(growth), "error": error, "agreement": agreement, "divergence": divergence}
-
-
 def chunks_of(folder: Path, text: str, length: int) -> torch.Tensor:
     """The text's beginning in tokens, ``[chunks, length]``.
 
@@ -192,7 +185,6 @@ def measured(folder: Path, text: str) -> dict[str, Any]:
     chunks = chunks_of(folder, text, min(CHUNK_TOKENS, model.max_position_embeddings))
     held = HeldText(weights, layers, chunks)
     scored = HeldText(weights, layers, chunks[:SCORED_CHUNKS])
-    losses = Losses(weights, chunks, held.states)
     step = -(-model.num_layers // SIZES)
     formats = {}
     for name in ("int8", "int4") if all(groups(model).values()) else ("int8",):
@@ -203,7 +195,7 @@ def measured(folder: Path, text: str) -> dict[str, Any]:
             "singles": {layer: [layer] for layer in range(model.num_layers)},
         }
         lost = {
-            kind: {key: losses.of(held.changed(some, theirs, held.states, min(some))) for key, some in each.items()}
+            kind: {key: held.lost(held.changed(some, theirs, held.states, min(some))) for key, some in each.items()}
             for kind, each in sets.items()
         }
         formats[name] = {"order": order, "scores": dict(enumerate(scores)), **lost}
@@ -211,7 +203,7 @@ def measured(folder: Path, text: str) -> dict[str, Any]:
         "layers": model.num_layers,
         "groups": groups(model),
         "tokens": chunks.numel(),
-        "perplexity": losses.perplexity,
+        "perplexity": held.lost(held.states)["perplexity"],
         "formats": formats,
     }
 

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from runtime.footprint import value_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology, rank_part
-from runtime.weight_formats import value_bytes
 from selector.models import Profile, ProfileError
 
 Values = np.ndarray[Any, np.dtype[np.float64]]

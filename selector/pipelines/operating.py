@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from runtime.capabilities import USUAL_BATCHING, Batching
-from runtime.footprint import HEADROOM, kv_bytes_per_token
+from runtime.footprint import HEADROOM, kv_bytes_per_token, value_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, Gpu, LayerRange, ModelSpec, Precision, Stage, Topology, rank_part
-from runtime.weight_formats import value_bytes
 from selector.models import Profile, SearchInput, Workload
 from selector.performance.load import IDLE_RPS, SERVING_SHARE
 from selector.performance.perf import ALLREDUCES_PER_LAYER, LayerCost, StageCost, Step, stage_costs

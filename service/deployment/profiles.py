@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from runtime.errors import CheckpointError
+from runtime.footprint import groups
 from runtime.process.content import PinnedCheckpoint, other_files
-from runtime.weight_formats import groups
 from selector.models import CpuSamples, Profile, ProfileError
 from selector.profiles import KIND as CPU
 from selector.profiles import fit_cpu, load

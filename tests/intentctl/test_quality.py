@@ -10,8 +10,8 @@ import yaml
 
 from intent.tables import mapping
 from runtime.errors import CheckpointError
+from runtime.footprint import groups
 from runtime.models import ModelSpec
-from runtime.weight_formats import groups
 from selector.quality import QualityCurve
 from service.deployment.file import load
 from service.deployment.profiles import quality_of

@@ -20,6 +20,7 @@ from runtime.footprint import (
     owned,
     peak_bytes,
     transfer,
+    value_bytes,
     weight_bytes,
     weight_slices,
 )
@@ -35,7 +36,6 @@ from runtime.models import (
     Stage,
     Topology,
 )
-from runtime.weight_formats import value_bytes
 
 DEVICES = 12
 BLOCK_TOKENS = 16

@@ -9,12 +9,11 @@ import pytest
 
 from runtime.capabilities import BUILT_IN_START, Batching, Capabilities
 from runtime.errors import SwitchError
-from runtime.footprint import kv_bytes_per_token, weight_bytes
+from runtime.footprint import kv_bytes_per_token, value_bytes, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.notation import parse_topology
 from runtime.vllm_engine import launch
 from runtime.vllm_engine.models import VllmSettings
-from runtime.weight_formats import value_bytes
 from selector.models import Candidate, SearchInput, SwitchPrediction, Workload
 from selector.switching import LOAD_BYTES_S, bytes_to_move, switch, told, way
 from tests.rows import rows

@@ -6,9 +6,9 @@ from dataclasses import asdict
 import pytest
 import yaml
 
+from runtime.footprint import groups
 from runtime.process.content import PinnedCheckpoint
 from runtime.torch_engine.calibrate import Calibration
-from runtime.weight_formats import groups
 from selector.profiles import fit_cpu
 from selector.profiles import load as shipped
 from service.deployment import profiles

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from runtime import footprint
 from runtime.errors import Reason, SwitchError
-from runtime.footprint import Piece, Transfer
+from runtime.footprint import Piece, Transfer, value_bytes
 from runtime.kv.pages import runs
 from runtime.kv.store import Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
@@ -26,7 +26,6 @@ from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
 from runtime.torch_engine.messages import TorchDriverConfig
 from runtime.torch_engine.models import SCRATCH, Resized, default_blocks, quantised_on
-from runtime.weight_formats import value_bytes
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +103,9 @@ class Capacity:
         return streamed
 
     def make_room_to_swap(self, target: Topology) -> tuple[Round, ...]:
-        """Shrink the pool to what ``target`` holds, and say in which rounds layers change; ``shrunk`` does the rest.
+        """Shrink the pool to what ``target`` holds, and say in which rounds layers change.
+
+        ``shrunk`` does the rest.
 
         Raises:
             SwitchError: it does not hold what lives now, or a layer has no room; nothing was touched.

@@ -7,7 +7,7 @@ from typing import Protocol
 from runtime.errors import Reason, SwitchError
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
-from runtime.models import Cluster, ModelSpec, Topology
+from runtime.models import Cluster, ModelSpec
 from runtime.process.messages import Fatal
 from runtime.torch_engine.driver.standby import Standby
 from runtime.torch_engine.driver.workers import Ranks, Workers
@@ -101,9 +101,6 @@ class Host(Protocol):
 
         The future is done after the first step (at once if there is none).
         """
-
-    def stay(self, topology: Topology, why: str) -> None:
-        """What serves is neither what it was nor what was asked for; no request is lost."""
 
     def over(self, target: Ranks) -> None:
         """The switch to ``target`` has ended and cleaned up."""

@@ -26,6 +26,7 @@ from runtime import footprint
 from runtime.capabilities import Batching
 from runtime.engine import Cut, EngineStats, GenerationRequest, Moved
 from runtime.errors import Reason, RuntimeFault, SwitchError, TopologyError
+from runtime.footprint import refuse_cut_groups
 from runtime.kv.blocks import BlockPool
 from runtime.kv.store import KvShape
 from runtime.models import CutTimings, Topology
@@ -49,7 +50,6 @@ from runtime.torch_engine.driver.workers import Ranks, Workers, load_failed, nam
 from runtime.torch_engine.models import SCRATCH, base_of
 from runtime.torch_engine.worker import backends
 from runtime.torch_engine.worker.checkpoint import READERS
-from runtime.weight_formats import refuse_cut_groups
 
 log = logging.getLogger(__name__)
 
@@ -111,10 +111,8 @@ class TorchDriver:
 
         A disk may be slow: the service hears meanwhile that this process lives.
         """
-        looking = asyncio.create_task(asyncio.to_thread(config.checkpoint.verified))
-        while not (await asyncio.wait({looking}, timeout=BEAT_S))[0]:
-            self._service.send(wire.Beat())
-        return msgspec.structs.replace(config, checkpoint=looking.result())
+        verified = await config.checkpoint.verified_beside(BEAT_S, lambda: self._service.send(wire.Beat()))
+        return msgspec.structs.replace(config, checkpoint=verified)
 
     async def _start(self, config: messages.TorchDriverConfig) -> None:
         config = await self._verified(config)
@@ -468,10 +466,8 @@ class TorchDriver:
         """Begin a switch, or refuse it before anything is touched."""
         await self.free_for(target)
         if is_swap(self.active.topology, target):
-            self.switch = Swap(self, self.capacity, target)
-            return
-        streamed = self.capacity.make_room(target)
-        if streamed:
+            self.switch = Swap(self, self.capacity, target, self._service.send)
+        elif streamed := self.capacity.make_room(target):
             self.switch = StreamingSwitch(self, self.capacity, self._ranks(target), streamed)
         else:
             ranks = self.parts.standby.take(target) or self._ranks(target)
@@ -520,10 +516,6 @@ class TorchDriver:
     def rank_sets(self) -> tuple[Ranks, ...]:
         """What holds KV: what is active, and what is coming up beside it."""
         return (self.active, self.switch.target) if self.switch else (self.active,)
-
-    def stay(self, topology: Topology, why: str) -> None:
-        """What serves is neither what it was nor what was asked for; no request is lost."""
-        self._service.send(wire.StoodIn(topology, why))
 
     def _current(self) -> Switch | Swap:
         if not isinstance(self.switch, Switch | Swap):

@@ -1,4 +1,4 @@
-"""The driver's side of a swap: layers of what serves get weights in other formats, between two steps, and KV stays.
+"""The driver's side of a swap: layers get weights in other formats between two steps; KV stays.
 
 A round is what there is room for beside what runs, mostly all layers. The last round is the cut: every step before it is of the
 old formats, every step after it of the new. Earlier ones, where memory is short, happen while the switch is prepared.
@@ -7,10 +7,12 @@ old formats, every step after it of the new. Earlier ones, where memory is short
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from runtime.engine import Cut, Lag
 from runtime.errors import Reason, SwitchError
 from runtime.models import FULL, CutTimings, Topology
+from runtime.process import messages as wire
 from runtime.sync.swap import Round, mixed
 from runtime.torch_engine.driver.capacity import Capacity
 from runtime.torch_engine.driver.host import Host
@@ -30,13 +32,16 @@ class Swap:
     devices: frozenset[int] = frozenset()
     """A device that is lost ends the engine, not the swap alone."""
 
-    def __init__(self, host: Host, capacity: Capacity, topology: Topology) -> None:
-        """Plan it, and begin to load.
+    def __init__(
+        self, host: Host, capacity: Capacity, topology: Topology, tell: Callable[[wire.StoodIn], object]
+    ) -> None:
+        """Plan it, and begin to load; who is told hears where neither the old formats nor the new ones serve.
 
         Raises:
             SwitchError: there is no room.
         """
         self._host = host
+        self._tell = tell
         self._workers = host.parts.workers
         self._capacity = capacity
         self._rounds = capacity.make_room_to_swap(topology)
@@ -126,7 +131,7 @@ class Swap:
         stays = mixed(self._source, self._topology, changed)
         self._host.active.topology = stays
         layers = ", ".join(map(str, sorted(changed)))
-        self._host.stay(stays, f"layers {layers} could not be changed back: {error.detail}")
+        self._tell(wire.StoodIn(stays, f"layers {layers} could not be changed back: {error.detail}"))
 
     async def _clean_up(self) -> None:
         """Whatever fails in it, the next switch can begin."""

@@ -1,7 +1,7 @@
 """Weights in fewer bits: how they are made, and how a device multiplies by them.
 
-Round to nearest, symmetric: ``weight = codes * scales``. int8 and fp8 have a scale for each output row, int4 one for each group
-along a row (``runtime.weight_formats``). A scale is rounded to bfloat16 before codes are made, so files keep it whole.
+Round to nearest, without zero points: ``weight = codes * scales``. int8 and fp8 have a scale for each output row, int4 one for
+each group along a row (``runtime.footprint``). A scale is rounded to bfloat16 before codes are made, so files keep it whole.
 
 A product goes one of two ways. A device's own operator reads codes as they are: the quickest for few rows of bfloat16. Or a part
 of the weight after another is made whole and multiplied: for many rows, for float32, and where there is no operator. Which is
@@ -16,8 +16,8 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
-MOST = {"int8": 127.0, "int4": 7.5, "fp8": 448.0}
-"""What a group's largest value becomes, by format."""
+MOST = {"int8": 127.0, "int4": -8.0, "fp8": 448.0}
+"""What a group's largest value becomes, by format. Of int4 the sign is that of the scale: so all 16 codes are used."""
 _CODES = {"int8": torch.int8, "int4": torch.uint8, "fp8": torch.float8_e4m3fn}
 _PART_VALUES = 1 << 18
 """Made whole at once: what a core's cache holds."""
@@ -62,7 +62,7 @@ class Quantised:
         return values
 
     def part(self, rows: slice, columns: slice) -> "Quantised":
-        """Some rows and columns, which have to begin and end where groups do; a row's only scale is that of its parts."""
+        """Some rows and columns, which begin and end where groups do; a row's only scale is that of its parts."""
         start, stop, _ = columns.indices(self.width)
         groups = slice(None) if self.scales.shape[1] == 1 else slice(start // self.group, stop // self.group)
         codes = self.codes[rows, slice(start // self._packed, stop // self._packed)]
@@ -72,8 +72,9 @@ class Quantised:
 def quantise(weight: torch.Tensor, name: str, group: int | None) -> Quantised:
     """A weight ``[out, in]`` in a format; ``group`` is of int4, None: a row has one scale."""
     grouped = weight.float().reshape(len(weight), -1, group or weight.shape[1])
-    largest = grouped.abs().amax(dim=-1, keepdim=True)
-    scales = (largest / MOST[name]).clamp_(min=torch.finfo(torch.bfloat16).tiny).bfloat16()
+    largest = grouped.gather(-1, grouped.abs().argmax(dim=-1, keepdim=True))
+    scales = ((largest if name == "int4" else largest.abs()) / MOST[name]).bfloat16()
+    scales[scales == 0] = torch.finfo(torch.bfloat16).tiny
     values = (grouped / scales.float()).view(weight.shape)
     if name == "fp8":
         codes = values.clamp_(-MOST[name], MOST[name])
@@ -104,7 +105,7 @@ class QuantisedLinear:
     def __init__(
         self, parts: Sequence[Quantised], bias: torch.Tensor | None, dtype: torch.dtype, device: torch.device
     ) -> None:
-        """For ``x`` of a dtype; the weight is all parts above each other, each of which may lie in a file that is mapped."""
+        """For ``x`` of a dtype; the weight is all parts above each other, and they may lie in mapped files."""
         whole = Quantised(
             parts[0].format,
             torch.cat([part.codes for part in parts]).to(device),

@@ -1,4 +1,4 @@
-"""Quantised layers of a checkpoint, made once and kept beside it: all workers of a host map the same files.
+"""Quantised layers of a checkpoint, made once and kept beside it, for all workers to map.
 
 A folder for each format, recipe and content of the checkpoint, a file for each layer, in the layout of compressed-tensors: vLLM
 reads the same tensors (``as_checkpoint``). How a device wants its codes is made from that on loading, so a file suits every
@@ -16,16 +16,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from runtime.footprint import groups
 from runtime.models import ModelSpec
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.quantised import Quantised, quantise
-from runtime.weight_formats import groups
 
 log = logging.getLogger(__name__)
 
 FOLDER = ".quantised"
 """Beside the files of a checkpoint; no reader of checkpoints looks into it."""
-RECIPE = "round to nearest, symmetric, 1"
+RECIPE = "round to nearest, 2"
 """Raised when other codes are made of the same weights."""
 _MATRICES = {
     "self_attn.q_proj": "hidden", "self_attn.k_proj": "hidden", "self_attn.v_proj": "hidden", "self_attn.o_proj": "attention",
@@ -43,7 +43,7 @@ class QuantisedFiles:
         self._digest = digest
 
     def layer(self, layer: int, name: str) -> dict[str, Quantised]:
-        """A layer's matrices in a format, by name; from its file, which is made anew where it is missing or not whole."""
+        """A layer's matrices in a format, by name; a file that is missing or not whole is made anew."""
         if self._digest is None:
             return self._made(layer, name)
         for path in self.paths(layer, name):
@@ -115,7 +115,7 @@ class QuantisedFiles:
 
 
 def as_checkpoint(files: QuantisedFiles, formats: Mapping[int, str], folder: Path) -> None:
-    """Write a checkpoint with these layers quantised, which vLLM reads (``quant_method`` compressed-tensors).
+    """Write a checkpoint with these layers quantised, which vLLM reads.
 
     Its files of layers are links to those that are kept; int8 and fp8 multiply activations that are rounded in the same way.
     """
@@ -143,7 +143,7 @@ def as_checkpoint(files: QuantisedFiles, formats: Mapping[int, str], folder: Pat
 
 def _described(formats: Mapping[int, str], model: ModelSpec) -> dict[str, object]:
     """As compressed-tensors says it: a group of layers and matrices for each format and size of groups."""
-    found: dict[str, object] = {}
+    found: dict[str, dict[str, object]] = {}
     for name in sorted({*formats.values()}):
         layers = "|".join(str(layer) for layer, each in formats.items() if each == name)
         for width in ("hidden", "attention", "mlp"):

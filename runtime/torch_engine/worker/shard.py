@@ -97,7 +97,7 @@ class Shard:
         return name, self._weights.layer(layer, self._spec.share, name)
 
     def exchange(self, aside: Aside) -> Aside:
-        """Compute with these weights from now on; what it computed with is returned, so that it can be undone."""
+        """Compute with these weights from now on; returns those before them, so that it can be undone."""
         before = {layer: (self._formats[layer], self._layers[layer]) for layer in aside}
         self._formats |= {layer: name for layer, (name, _) in aside.items()}
         self._layers |= {layer: weights for layer, (_, weights) in aside.items()}

@@ -100,7 +100,7 @@ class Weights:
         self._held: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 
     def layer(self, layer: int, share: LayerShare, name: str | None = None) -> LayerWeights:
-        """One rank's slices of a decoder layer, its matrices in a format of ``quantised``; None: as the engine computes."""
+        """One rank's slices of a decoder layer, in a format of ``quantised``; None: as the engine computes."""
         return self._take((layer, share, name), lambda: self._load_layer(layer, share, name))
 
     def embedding(self) -> torch.Tensor:

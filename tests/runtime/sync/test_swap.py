@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import SwitchError
-from runtime.footprint import weight_bytes
+from runtime.footprint import value_bytes, weight_bytes
 from runtime.models import LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.notation import parse_topology
 from runtime.sync.swap import in_words, is_swap, mixed, rounds
-from runtime.weight_formats import value_bytes
 from tests.rows import rows
 from tests.runtime.scripted import cluster_of
 

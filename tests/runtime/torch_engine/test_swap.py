@@ -14,7 +14,7 @@ import torch
 
 from runtime.engine import GenerationRequest, SamplingParams
 from runtime.errors import Reason, SwitchError
-from runtime.footprint import freed_blocks
+from runtime.footprint import freed_blocks, groups
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import Cluster, LayerRange, Topology
 from runtime.notation import parse_topology
@@ -25,7 +25,6 @@ from runtime.torch_engine.worker.group import SOLO
 from runtime.torch_engine.worker.quantised import quantise
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import LayerWeights, Linear, Weights
-from runtime.weight_formats import groups
 from tests.runtime.scripted import cluster_of
 from tests.runtime.torch_engine.ears import CUT_S, SETTINGS, Ears, all_same, hearing, started
 
