@@ -19,6 +19,10 @@ _USED = frozenset(
 )  # fmt: skip
 
 
+_PARTS = frozenset({Kind.WORKLOAD, Kind.PRIORITY, "outer", "inner", "ends", "end", "edges", "edge", "头", "尾", "端"})
+"""What may name other layers behind a format of some: ``the rest``, ``first and last``, ``the outer ones``."""
+
+
 def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
     """Append a rule for each format of the clause, window and tenant.
 
@@ -36,9 +40,11 @@ def add_precisions(draft: Draft, clause: Clause) -> list[TextToken]:
         options = [draft.rephrased(f"{draft.say(way)} {name}") for way in ("require", "allow", "forbid")]
         draft.ask("precision_unclear", formats[0], words, options)
         return []
-    of_layers = any(getattr(goal, "layers", None) for goal in draft.goals) and Kind.WORKLOAD  # "the rest"
+    led = any(getattr(goal, "layers", None) for goal in draft.goals) and not clause.has(Kind.LAYERS)
     if unclear := [
-        token for token in clause.tokens if token.kind is of_layers or (token.kind, token.value) == (Kind.LAYERS, "")
+        token
+        for token in (*clause.tokens, *clause.plain)
+        if (token.kind, token.value) == (Kind.LAYERS, "") or (led and not _PARTS.isdisjoint({token.kind, token.value}))
     ]:
         draft.ask(
             "layers_unclear",

@@ -114,7 +114,9 @@ def _broken(
     match goal:
         case PrecisionRule():
             wrong = weights_of(topology, goal.held(problem.model.num_layers)) - goal.leaves(BYTES_PER_VALUE)
-            return f"runs in {explain.listed(sorted(wrong))}" if wrong else ""
+            return (
+                f"{'has these layers' if goal.layers else 'runs'} in {explain.listed(sorted(wrong))}" if wrong else ""
+            )
         case Placement():
             taken = sorted(map(str, _misplaced(goal, topology, problem)))
             does = "changes" if goal.rule == "freeze" else "takes"

@@ -113,6 +113,8 @@ def breach(goal: Goal, plan: Plan) -> tuple[str, bool]:
         (PrecisionRule("forbid", "int8", "x"), a_plan("int8"), "it runs in int8", True),
         (PrecisionRule("forbid", "int8", "x"), a_plan(), "", False),
         (PrecisionRule("allow", "int8", "x"), a_plan(), "", False),
+        (PrecisionRule("forbid", "int8", "x", layers="last 1"), a_plan("int8"), "it has these layers in int8", True),
+        (PrecisionRule("forbid", "int8", "x", layers="last 1"), a_plan(), "", False),
         (place("forbid", 0), a_plan(), "it takes the device 0; what runs breaks it, too", False),
         (
             place("forbid", 0, "tenant:gold"),
