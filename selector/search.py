@@ -569,5 +569,7 @@ def _becomes_of_today(question: _Question, best: Candidate, today: Candidate | N
     if today:
         return [f"today's {name} loses: it {ranking.why_loses(today, best)}"]
     is_known = all(stage.kind in question.finder.profiles for stage in now.stages)
-    unsaid = "the engine keeps KV of fewer requests than are in flight" if is_known else "its device kind has no profile"
+    unsaid = (
+        "the engine keeps KV of fewer requests than are in flight" if is_known else "its device kind has no profile"
+    )
     return [f"today's {name} is out: {question.barred or unsaid}"]
