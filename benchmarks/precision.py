@@ -72,7 +72,7 @@ def products(checkpoint: Checkpoint) -> dict[str, float]:
 
 def whole_model(checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
     """Logits of the whole model beside those of the same codes made whole, in float32; of the full model, too: bf16 itself."""
-    text = " ".join(mapping("intentctl", "held")["text"].split())
+    text = " ".join(str(mapping("intentctl", "held")["text"]).split())
     tokens = torch.tensor(Tokenizer.load(checkpoint.folder).encode(text)[:TOKENS])
     weights = {base: Weights(checkpoint, dtype) for base, dtype in BASES.items()}
     found = {}

@@ -124,12 +124,14 @@ def select(
     """
     question = _opened(goals, problem, profiles, ticket)
     available = _available(question.finder.problem, profiles)
+    alike = problem.capabilities is not None and problem.capabilities.base is None
     if lacking := [
-        rule for rule in question.demands.rules if rule.layers and rule.leaves(BYTES_PER_VALUE).isdisjoint(available)
+        rule
+        for rule in question.demands.rules
+        if rule.layers and (alike or rule.leaves(BYTES_PER_VALUE).isdisjoint(available))
     ]:
-        reasons = (
-            f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave {explain.listed(available)}",
-        )
+        left = explain.listed(available) + (", one for all layers" if alike else "")
+        reasons = (f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave {left}",)
         return Infeasible(reasons, None, left_out=question.asked.left_out)
     today = question.today
     bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]

@@ -105,6 +105,12 @@ class BlockPool:
             self._prefixes.drop(block)
         self._free[:0] = gone  # cold: taken last
 
+    def forget_prefixes(self) -> None:
+        """No prefix is found any more, those of tables neither: other weights would compute other bytes."""
+        self.forget([*self._cached])
+        for block in [*self._prefixes.blocks]:
+            self._prefixes.drop(block)
+
     def contents(self, lost: Collection[int]) -> PoolContents:
         """What another pool shall hold.
 

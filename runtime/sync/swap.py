@@ -39,6 +39,11 @@ def _bare(topology: Topology) -> list[tuple[object, ...]]:
     ]
 
 
+def weights_by_layer(topology: Topology) -> list[str]:
+    """The format of each layer's weights."""
+    return [stage.precision_of(layer).weights for stage in topology.stages for layer in stage.layers]
+
+
 def rounds(now: Topology, target: Topology, model: ModelSpec, room: Mapping[int, float]) -> tuple[Round, ...]:
     """Layers in as few rounds as there is ``room`` for beside what runs (bytes by device).
 
@@ -66,6 +71,14 @@ def rounds(now: Topology, target: Topology, model: ModelSpec, room: Mapping[int,
             left[device] -= new
             freed[device] += old
     return tuple(each for each in found if each)
+
+
+def largest_layers(now: Topology, target: Topology, model: ModelSpec) -> Mapping[int, float]:
+    """Bytes on each device of the largest layer that changes, in its new format: the least room for a round."""
+    found = dict[int, float]()
+    for _, _, sizes in _changing(now, target, model):
+        found |= {device: max(new, found.get(device, 0.0)) for device, (_, new) in sizes.items()}
+    return found
 
 
 def _changing(

@@ -198,7 +198,7 @@ class CrossingShadow:
     def _standing(self) -> DriverProcess | None:
         """The driver that stands by as the target, if its block ids are those of the source."""
         driver = self._engine.standing.get(self.target)
-        if driver is None or driver.ready.result().num_blocks != self._source.ready.result().num_blocks:
+        if driver is None or driver.ready.result().reserved_blocks != self._source.ready.result().reserved_blocks:
             return None
         self._take(self._engine.standing.pop(self.target))
         return driver

@@ -387,9 +387,11 @@ class FetchLayer(wire.Command[None], frozen=True):
 
 
 class SwapLayers(wire.Command[None], frozen=True):
-    """Compute with the layers that lie aside, and lay aside those before them, between two steps."""
+    """Compute with those of these layers that lie aside, and lay aside those before them, between two steps."""
 
     generation: int
+    layers: tuple[int, ...]
+    """Of all stages. What lies aside beside them, of a swap that was given up, stays there."""
 
 
 class LetGo(wire.Command[None], frozen=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from runtime.capabilities import Batching, Capabilities
 from runtime.engine import Engine
 from runtime.footprint import weight_bytes
-from runtime.models import Precision, Topology, uniform
+from runtime.models import FULL, Topology, uniform
 from runtime.torch_engine.models import capabilities as of_torch
 from runtime.torch_engine.models import default_blocks
 from runtime.vllm_engine.launch import capabilities as of_vllm
@@ -40,7 +40,8 @@ def capabilities(model: ServedModel) -> Capabilities | None:
 
 def base(model: ServedModel) -> str:
     """The format in which the built-in engine keeps a model's activations and KV."""
-    return Precision.named(model.precision, "").activations
+    kv = first(model).stages[0].precision.kv
+    return kv if kv in FULL else "bf16"
 
 
 def load(models: Iterable[ServedModel]) -> None:

@@ -273,7 +273,7 @@ def _model(source: LocatedYaml, number: int, cluster: Cluster) -> ServedModel:
 
 
 def _usual_precision(engine: EngineChoice, cluster: Cluster) -> str:
-    """What a model computes in where the file says nothing: the built-in engine knows fp32 alone on CPUs."""
+    """What a model computes in where the file says nothing: fp32 with the built-in engine on CPUs."""
     return "fp32" if engine.name == "torch" and {*cluster.kinds} == {CPU} else "bf16"
 
 

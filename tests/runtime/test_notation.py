@@ -23,6 +23,7 @@ MIXED = Cluster(
 LAPTOP = cluster_of("cpu")
 
 PRECISIONS = st.sampled_from(["fp32", "bf16", "fp16", "fp8", "int8", "int4"])
+QUANTISED = st.sampled_from(["fp8", "int8", "int4"])
 
 
 @st.composite
@@ -36,7 +37,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         devices = tuple(range(first, first + draw(st.integers(1, 4))))
         main = Precision.named(draw(PRECISIONS), kind)
         cuts = sorted({start, end, *draw(st.lists(st.integers(start, end), max_size=3))})
-        parts = [(LayerRange(*cut), main.beside(draw(PRECISIONS), kind)) for cut in itertools.pairwise(cuts)]
+        parts = [(LayerRange(*cut), main.beside(draw(QUANTISED), kind)) for cut in itertools.pairwise(cuts)]
         stages.append(
             Stage.of(kind, devices, [(layers, draw(st.sampled_from([main, other]))) for layers, other in parts])
         )

@@ -20,7 +20,7 @@ from runtime.kv.pages import runs
 from runtime.kv.store import Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
-from runtime.sync.swap import Round, rounds
+from runtime.sync.swap import Round, largest_layers, rounds
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
@@ -45,6 +45,8 @@ class Capacity:
         self.wanted = self._pool.num_blocks if wanted is None else wanted
         """KV blocks that there shall be where devices hold them, and no weights are quantised: what that frees comes to it."""
         self._most = self.wanted
+        self._least = 0
+        """What a person asked for, whatever formats free."""
         self._returned: set[int] = set()
         """Retired blocks whose memory the system has back."""
         self._turn = asyncio.Lock()
@@ -64,6 +66,7 @@ class Capacity:
         async with self._turn:
             self._refuse_size(num_blocks)
             self.wanted = num_blocks - self._freed(self._host.active.topology)
+            self._least = num_blocks
             await self._have(num_blocks)
             slices = await self._punch()
         returned = sum(each.bytes for each in slices)
@@ -118,13 +121,22 @@ class Capacity:
                 Reason.NO_MEMORY,
                 f"{target} leaves room for {fits} KV blocks, and a request needs {least}; wait until it has ended",
             )
-        blocks = min(self._pool.capacity, fits)
-        standing = standing_bytes(now, self._parts.model, blocks + SCRATCH, self._parts.settings.block_size)
         usable = _usable_bytes(now, self._parts.cluster)
+        beside = largest_layers(now, target, self._parts.model)
+        blocks = min(self._pool.capacity, fits, max(least, self._beside(now, usable, beside)))
+        standing = standing_bytes(now, self._parts.model, blocks + SCRATCH, self._parts.settings.block_size)
         found = rounds(now, target, self._parts.model, {each: usable[each] - standing[each] for each in usable})
         self._scheduler.request_blocks = min(self._settled(now), fits)
         self._pool.resize(blocks)
         return found
+
+    def _beside(self, now: Topology, usable: Mapping[int, float], beside: Mapping[int, float]) -> int:
+        """KV blocks that leave so many bytes of each device beside what runs."""
+        model = self._parts.model
+        per_block = footprint.block_bytes(now, model, self._parts.settings.block_size)
+        held = footprint.weight_bytes(now, model)
+        left = (int((usable[each] - held[each] - beside.get(each, 0.0)) // per_block[each]) for each in usable)
+        return min(left) - SCRATCH
 
     async def shrunk(self, is_given_up: Callable[[], bool]) -> None:
         """Return when every block that has to retire has, and the system has its memory."""
@@ -156,7 +168,7 @@ class Capacity:
 
     def take_over(self, wanted: int) -> None:
         """Have as many blocks as another driver wanted, or as fit here; books only, ``settle`` does the rest."""
-        self.wanted = self._pool.num_blocks if wanted is None else wanted
+        self.wanted = wanted
         self._scheduler.request_blocks = self._settled(self._host.active.topology)
         self._returned.clear()  # what was copied here took memory
         self._pool.resize(self._scheduler.request_blocks)
@@ -256,7 +268,8 @@ class Capacity:
 
     def _settled(self, topology: Topology) -> int:
         held = footprint.blocks(topology, self._parts.model, self._parts.cluster, self._parts.settings.block_size)
-        return min(self.wanted + self._freed(topology), held - SCRATCH, self._parts.shape.num_blocks - SCRATCH)
+        wanted = max(self._least, self.wanted + self._freed(topology))
+        return min(wanted, held - SCRATCH, self._parts.shape.num_blocks - SCRATCH)
 
     def _freed(self, topology: Topology) -> int:
         return footprint.freed_blocks(topology, self._parts.model, self._parts.settings.block_size)
@@ -350,10 +363,13 @@ def start_blocks(config: TorchDriverConfig, model: ModelSpec) -> StartBlocks:
     topology = config.topology
     size = settings.block_size
     wanted = settings.num_blocks or default_blocks(model, cluster, topology, size)
-    held = wanted + footprint.freed_blocks(topology, model, size)
+    held = wanted
     reserved = config.reserved_blocks or wanted + most_freed(topology, model, size)
+    fits = max(1 + SCRATCH, min(reserved, footprint.blocks(topology, model, cluster, size)))
     if config.reserved_blocks:
-        held = min(reserved, footprint.blocks(topology, model, cluster, size))
+        held = fits
+    elif freed := footprint.freed_blocks(topology, model, size):
+        held = min(wanted + freed, fits)  # what was wanted may not fit beside full weights
     refuse_start(topology, model, cluster, held, size)
     return StartBlocks(wanted, held, reserved)
 

@@ -50,6 +50,7 @@ class Swap:
         self._done: list[Round] = []
         self._given_up = False
         """Nothing more is loaded for it; what changes at this moment still does."""
+        self._hangs = False
         self._committed = False
         self._ended = False
         self._prepared = asyncio.create_task(self._prepare())
@@ -76,7 +77,7 @@ class Swap:
         try:
             async with asyncio.timeout(deadline_s):
                 fenced_s, drained_s = await self._host.fence()
-            await self._exchange()
+            await self._exchange(self._rounds[-1])
         except TimeoutError:
             self._host.resume()
             raise SwitchError(Reason.DEADLINE, f"the cut was not ready after {deadline_s} s") from None
@@ -87,6 +88,7 @@ class Swap:
         self._committed = True
         self._host.active.topology = self._topology
         moved = self._host.commit(self._host.active, epoch)
+        self._host.parts.pool.forget_prefixes()
         committed_s = time.perf_counter()
         await self._host.resume()
         timings = CutTimings(
@@ -110,33 +112,41 @@ class Swap:
         self._ended = True
         log.info("a swap was given up: %s", reason)
         self._given_up = True
-        await asyncio.wait({self._prepared})
+        patience_s = self._host.parts.settings.load_after_s
+        self._hangs = not (await asyncio.wait({self._prepared}, timeout=patience_s))[0]
         try:
-            await self._let_go()
-            self._given_up = False
-            while self._done:
-                last = self._done[-1]
-                await self._fetch({layer: (new, old) for layer, (old, new) in last.items()})
-                await self._exchange()
-                await self._let_go()
-                self._done.pop()
+            if self._hangs:
+                self._stay_mixed(f"a layer was not there after {patience_s:.0f} s")
+            else:
+                await self._go_back()
         except SwitchError as error:
-            self._stay_mixed(error)
+            self._stay_mixed(error.detail)
         finally:
             await self._clean_up()
 
-    def _stay_mixed(self, error: SwitchError) -> None:
+    async def _go_back(self) -> None:
+        await self._let_go()
+        self._given_up = False
+        while self._done:
+            last = self._done[-1]
+            await self._fetch({layer: (new, old) for layer, (old, new) in last.items()})
+            await self._exchange(last)
+            await self._let_go()
+            self._done.pop()
+
+    def _stay_mixed(self, why: str) -> None:
         """Each layer is whole in one format, though not all in those that were asked for."""
-        changed = {layer for each in self._done for layer in each}
-        stays = mixed(self._source, self._topology, changed)
-        self._host.active.topology = stays
-        layers = ", ".join(map(str, sorted(changed)))
-        self._tell(wire.StoodIn(stays, f"layers {layers} could not be changed back: {error.detail}"))
+        if changed := {layer for each in self._done for layer in each}:
+            stays = mixed(self._source, self._topology, changed)
+            self._host.active.topology = stays
+            layers = ", ".join(map(str, sorted(changed)))
+            self._tell(wire.StoodIn(stays, f"layers {layers} could not be changed back: {why}"))
 
     async def _clean_up(self) -> None:
         """Whatever fails in it, the next switch can begin."""
         try:
-            await self._let_go()
+            if not self._hangs:  # else it would wait behind what hangs; the next swap lets go first
+                await self._let_go()
         finally:
             try:
                 await self._capacity.settle()
@@ -145,11 +155,12 @@ class Swap:
 
     async def _prepare(self) -> None:
         await self._host.parts.standby.clear()  # their weights are partly those that shall go
+        await self._let_go()
         await self._capacity.shrunk(lambda: self._given_up)
         for number, each in enumerate(self._rounds, 1):
             await self._fetch(each)
             if number < len(self._rounds) and not self._given_up:
-                await self._exchange()
+                await self._exchange(each)
                 self._done.append(each)
                 await self._let_go()
 
@@ -162,9 +173,9 @@ class Swap:
             devices = self._source.stage_of(layer).devices
             await asyncio.gather(*(self._workers.order(device, order) for device in devices))
 
-    async def _exchange(self) -> None:
+    async def _exchange(self, changes: Round) -> None:
         """In all ranks between the same two steps; those that did change back if one could not."""
-        order = SwapLayers(self.target.generation)
+        order = SwapLayers(self.target.generation, tuple(changes))
         devices = self._source.devices
         outcomes = await asyncio.gather(*(self._workers.order(each, order) for each in devices), return_exceptions=True)
         if failed := [outcome for outcome in outcomes if isinstance(outcome, BaseException)]:

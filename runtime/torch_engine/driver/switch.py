@@ -19,6 +19,7 @@ from runtime.process.messages import Fatal
 from runtime.process.supervised import cancel
 from runtime.sync.patch import Integers
 from runtime.sync.stream import StreamPlan
+from runtime.sync.swap import weights_by_layer
 from runtime.torch_engine.driver.capacity import Capacity
 from runtime.torch_engine.driver.digests import refuse_other_bytes
 from runtime.torch_engine.driver.host import Host
@@ -220,8 +221,10 @@ class Switch(Syncing):
 
         To copy them is not worth a stop.
         """
-        if self._boxes:
-            pool = self._parts.pool
+        pool = self._parts.pool
+        if weights_by_layer(self._source.topology) != weights_by_layer(self.target.topology):
+            pool.forget_prefixes()
+        elif self._boxes:
             pool.forget(self._sync.lacking(pool.cached))
 
     async def _copy(self, boxes: dict[int, list[Transfer]], runs: Integers) -> tuple[int, float]:

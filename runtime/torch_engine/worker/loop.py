@@ -193,8 +193,9 @@ class Worker:
                 outcome = self._store.forget_peers(self._slice_s)
             case messages.Exchange():
                 self._exchange(order)
-            case messages.SwapLayers(generation):
-                self._aside = self._roles[generation].shard.exchange(self._aside)
+            case messages.SwapLayers(generation, layers):
+                coming = {layer: self._aside[layer] for layer in layers if layer in self._aside}
+                self._aside |= self._roles[generation].shard.exchange(coming)
             case messages.Digest(places):
                 outcome = [self._store.digest(piece, block, tokens) for block, tokens, piece in places]
         return outcome  # of a ``Ping``: nothing
@@ -293,9 +294,10 @@ class Worker:
             self._settle(messages.Loaded(order.generation), role)
 
     def _opened(self) -> Weights:
-        pinned = self._config.checkpoint
-        checkpoint = READERS[self._config.reader](pinned.folder)
-        return Weights(checkpoint, self._shape.dtype, self._place.device, QuantisedFiles(checkpoint, pinned.digest))
+        checkpoint = READERS[self._config.reader](self._config.checkpoint.folder)
+        beat = messages.Loading(0)  # of no role: the driver hears that this worker lives
+        files = QuantisedFiles(checkpoint, self._config.checkpoint.digest, lambda: self._channel.send(beat))
+        return Weights(checkpoint, self._shape.dtype, self._place.device, files)
 
     def _verify(self) -> None:
         """Look whether the checkpoint is what was served first.

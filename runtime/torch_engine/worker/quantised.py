@@ -171,7 +171,8 @@ def _operator(weight: Quantised, dtype: torch.dtype) -> Product | None:
 
 def _int8(weight: Quantised) -> Product:
     scales = weight.scales.squeeze(-1).contiguous()
-    return lambda x: torch.ops.aten._weight_int8pack_mm(x, weight.codes, scales)  # noqa: SLF001
+    codes = weight.codes
+    return lambda x: torch.ops.aten._weight_int8pack_mm(x, codes, scales)  # noqa: SLF001
 
 
 def _int4_cpu(weight: Quantised) -> Product | None:
@@ -179,7 +180,8 @@ def _int4_cpu(weight: Quantised) -> Product | None:
         return None
     form = torch.ops.aten._convert_weight_to_int4pack_for_cpu(_unpacked(weight.codes).int(), _INNER_TILES)  # noqa: SLF001
     scales = _with_zeros(weight)
-    return lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x, form, weight.group, scales)  # noqa: SLF001
+    group = weight.group  # not the weight, whose codes would stay
+    return lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x, form, group, scales)  # noqa: SLF001
 
 
 def _int4_cuda(weight: Quantised) -> Product | None:
@@ -188,7 +190,8 @@ def _int4_cuda(weight: Quantised) -> Product | None:
     halves = weight.codes.bitwise_left_shift(4) | weight.codes.bitwise_right_shift(4)  # here the first one is high
     form = torch.ops.aten._convert_weight_to_int4pack(halves, _INNER_TILES)  # noqa: SLF001
     scales = _with_zeros(weight)
-    return lambda x: torch.ops.aten._weight_int4pack_mm(x, form, weight.group, scales)  # noqa: SLF001
+    group = weight.group
+    return lambda x: torch.ops.aten._weight_int4pack_mm(x, form, group, scales)  # noqa: SLF001
 
 
 def _with_zeros(weight: Quantised) -> torch.Tensor:

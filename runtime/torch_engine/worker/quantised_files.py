@@ -8,7 +8,7 @@ processor.
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from runtime.footprint import RECIPE, groups
 from runtime.models import ModelSpec
-from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.checkpoint import Checkpoint, expected_tensors
 from runtime.torch_engine.worker.quantised import Quantised, quantise
 
 log = logging.getLogger(__name__)
@@ -30,46 +30,51 @@ _MATRICES = {
     "mlp.gate_proj": "hidden", "mlp.up_proj": "hidden", "mlp.down_proj": "mlp",
 }  # fmt: skip
 """Of a layer, and by which width each has its groups."""
+_UNREADABLE = (SafetensorError, OSError, RuntimeError)
 
 
 class QuantisedFiles:
     """What is quantised of one checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, digest: str | None) -> None:
-        """``digest`` is of the checkpoint's content; None: nothing is kept."""
+    def __init__(self, checkpoint: Checkpoint, digest: str | None, beat: Callable[[], None] = lambda: None) -> None:
+        """``digest`` is of the checkpoint's content; None: nothing is kept. ``beat`` is called while it is worked at."""
         self.checkpoint = checkpoint
         self._digest = digest
+        self._beat = beat
+        self._shapes = dict(expected_tensors(checkpoint.spec))
 
     def layer(self, layer: int, name: str) -> dict[str, Quantised]:
         """A layer's matrices in a format, by name; a file that is missing or not whole is made anew."""
         if self._digest is None:
             return self._made(layer, name)
-        for path in self.paths(layer, name):
+        paths = self.paths(layer, name)
+        for path in paths:
             if found := self._read(path, name):
                 return found
-            with suppress(OSError):  # read-only, or full: another folder, or none
-                self._write(path, self._made(layer, name), layer)
+        made = self._made(layer, name)
+        for path in paths:
+            with suppress(*_UNREADABLE):  # read-only, another user's, or full: another folder, or none
+                self._write(path, made, layer)
             if found := self._read(path, name):
                 return found
         log.warning("quantised weights of %s cannot be kept; each process makes its own", self.checkpoint.folder)
-        return self._made(layer, name)
+        return made
 
     def paths(self, layer: int, name: str) -> list[Path]:
         """Where a layer's file may be."""
-        places = [self.checkpoint.folder / FOLDER, Path("~/.cache/intentctl/quantised").expanduser()]
+        places = [self.checkpoint.folder / FOLDER, Path(os.path.expanduser("~/.cache/intentctl/quantised"))]  # noqa: PTH111 - which does without a home
         return [place / f"{name}-{self._digest}" / f"layer-{layer:05}.safetensors" for place in places]
 
     def _made(self, layer: int, name: str) -> dict[str, Quantised]:
         found = {}
         for matrix, width in _MATRICES.items():
+            self._beat()
             weight = self.checkpoint.tensor(f"model.layers.{layer}.{matrix}.weight")
             found[matrix] = quantise(weight, name, groups(self.checkpoint.spec)[width] if name == "int4" else None)
         return found
 
     def _read(self, path: Path, name: str) -> dict[str, Quantised] | None:
         """None: there is no such file, or one that is not whole, or of something else."""
-        if not path.exists():
-            return None
         prefix = f"model.layers.{int(path.stem.rpartition('-')[2])}."
         codes_name = "weight_packed" if name == "int4" else "weight"
         try:
@@ -81,8 +86,14 @@ class QuantisedFiles:
                 for matrix in _MATRICES:
                     codes = file.get_tensor(f"{prefix}{matrix}.{codes_name}")
                     scales = file.get_tensor(f"{prefix}{matrix}.weight_scale")
-                    found[matrix] = Quantised(name, codes.view(torch.uint8) if name == "int4" else codes, scales)
-        except (SafetensorError, OSError, RuntimeError) as error:
+                    made = Quantised(name, codes.view(torch.uint8) if name == "int4" else codes, scales)
+                    if [len(made.codes), made.width] != self._shapes[f"{prefix}{matrix}.weight"]:
+                        log.warning("%s has other shapes, and is made anew", path)
+                        return None
+                    found[matrix] = made
+        except FileNotFoundError:
+            return None
+        except _UNREADABLE as error:
             log.warning("%s is made anew: %s", path, error)
             return None
         return found

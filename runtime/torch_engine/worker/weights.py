@@ -126,6 +126,8 @@ class Weights:
         def load(name: str, rows: slice = slice(None)) -> torch.Tensor:
             return self._put(self.checkpoint.tensor(prefix + name, rows))
 
+        matrices = self._files.layer(layer, quantised) if quantised else {}
+
         def product(names: Sequence[str], rows: Sequence[slice], columns: slice, bias: torch.Tensor | None) -> Product:
             if quantised is None:
                 full = [
@@ -133,7 +135,6 @@ class Weights:
                     for name, some in zip(names, rows, strict=True)
                 ]
                 return Linear(torch.cat(full), bias)
-            matrices = self._files.layer(layer, quantised)
             found = [matrices[name].part(some, columns) for name, some in zip(names, rows, strict=True)]
             return QuantisedLinear(found, bias, self.dtype, self.device)
 
