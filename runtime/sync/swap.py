@@ -1,5 +1,7 @@
 """In which order layers change the format of their weights where not all have room twice. Pure."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -73,12 +75,15 @@ def rounds(now: Topology, target: Topology, model: ModelSpec, room: Mapping[int,
     return tuple(each for each in found if each)
 
 
-def largest_layers(now: Topology, target: Topology, model: ModelSpec) -> Mapping[int, float]:
-    """Bytes on each device of the largest layer that changes, in its new format: the least room for a round."""
-    found = dict[int, float]()
+def least_room(now: Topology, target: Topology, model: ModelSpec) -> Mapping[int, float]:
+    """Bytes beside what runs, by device, that ``rounds`` of a layer each need."""
+    needed = Counter[int]()
+    grown = Counter[int]()
     for _, _, sizes in _changing(now, target, model):
-        found |= {device: max(new, found.get(device, 0.0)) for device, (_, new) in sizes.items()}
-    return found
+        for device, (old, new) in sizes.items():
+            needed[device] = max(needed[device], math.ceil(grown[device] + new))
+            grown[device] += math.ceil(new - old)
+    return needed
 
 
 def _changing(

@@ -20,7 +20,7 @@ from runtime.kv.pages import runs
 from runtime.kv.store import Slice
 from runtime.models import Cluster, LayerRange, ModelSpec, Precision, Stage, Topology
 from runtime.sync.stream import KvSize, StreamPlan, plan
-from runtime.sync.swap import Round, largest_layers, rounds
+from runtime.sync.swap import Round, least_room, rounds
 from runtime.torch_engine.driver.host import Host
 from runtime.torch_engine.driver.scheduler import Scheduler
 from runtime.torch_engine.driver.workers import Ranks, WorkerLostError
@@ -122,7 +122,7 @@ class Capacity:
                 f"{target} leaves room for {fits} KV blocks, and a request needs {least}; wait until it has ended",
             )
         usable = _usable_bytes(now, self._parts.cluster)
-        beside = largest_layers(now, target, self._parts.model)
+        beside = least_room(now, target, self._parts.model)
         blocks = min(self._pool.capacity, fits, max(least, self._beside(now, usable, beside)))
         standing = standing_bytes(now, self._parts.model, blocks + SCRATCH, self._parts.settings.block_size)
         found = rounds(now, target, self._parts.model, {each: usable[each] - standing[each] for each in usable})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.engine import GenerationRequest, SamplingParams
+from runtime.engine import EngineState, GenerationRequest, SamplingParams
 from runtime.errors import Reason, SwitchError
 from runtime.footprint import freed_blocks, groups
 from runtime.kv.store import KvShape, KvStore
@@ -25,8 +25,8 @@ from runtime.torch_engine.worker.group import SOLO
 from runtime.torch_engine.worker.quantised import quantise
 from runtime.torch_engine.worker.shard import Shard, ShardSpec
 from runtime.torch_engine.worker.weights import LayerWeights, Linear, Weights
-from tests.runtime.scripted import cluster_of
-from tests.runtime.torch_engine.ears import CUT_S, SETTINGS, Ears, all_same, hearing, started
+from tests.runtime.scripted import cluster_of, reaches
+from tests.runtime.torch_engine.ears import CUT_S, SETTINGS, Ears, all_same, hearing, same, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -281,3 +281,44 @@ async def test_a_fault_leaves_every_layer_in_the_format_that_it_was_in(folder, c
         assert engine.topology == now
         await ears.switch(str(low))
         assert engine.topology == low
+
+
+async def test_what_fits_only_in_few_bits_starts_again_as_it_ran_and_gives_way_where_kv_fills_memory(cluster):
+    """Full weights leave no room for the blocks that were asked for: a lost engine came back in vain before."""
+    small = cluster_of(memory_bytes=14_000_000)
+    pair, low, full = (
+        parse_topology(text, small, NUM_LAYERS, "fp32")
+        for text in ("CPUx2@fp32", "CPU[0]:0-8@fp32,0-8=int4", "CPU[0]@fp32")
+    )
+    settings = replace(SETTINGS, num_blocks=250, num_standby=0)
+    async with started(COUNTING, str(pair), small, settings) as engine, hearing(engine) as ears:
+        await ears.switch(str(low))
+        had = (await engine.stats()).total_blocks
+        assert 100 < had < 250
+        os.kill(engine.driver.pid, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            await reaches(engine, EngineState.RESTARTING)
+            await engine.up()
+        assert (engine.topology, (await engine.stats()).total_blocks) == (low, had)
+        await ears.switch(str(full))
+        assert 0 < (await engine.stats()).total_blocks < had
+        await ears.switch(str(low))
+        assert (await engine.stats()).total_blocks == had
+
+
+async def test_prefixes_of_other_weights_are_not_found_and_a_size_that_was_asked_for_holds(cluster):
+    low, full = (parse_topology(text, cluster, NUM_LAYERS, "fp32") for text in (WAYS[1], WAYS[0]))
+    settings = replace(SETTINGS, num_blocks=100, prefix_caching=True)
+    requests = [GenerationRequest(name, tuple(7 * i % 98 for i in range(41)), SamplingParams(4), 1) for name in "abcde"]
+    async with started(COUNTING, str(full), cluster, settings) as engine, hearing(engine) as ears:
+        found = []
+        for request, target in zip(requests, (full, full, low, low, full), strict=True):
+            await ears.be(str(target))
+            found.append((await ears.whole(request))[request.request_id])
+        assert [tokens[0].num_cached for tokens in found] == [0, 40, 0, 40, 0]
+        same(found[-1], found[0])
+        await ears.switch(str(low))
+        await engine.resize(40)
+        for target in (full, low):
+            await ears.switch(str(target))
+            assert (await engine.stats()).total_blocks == 40

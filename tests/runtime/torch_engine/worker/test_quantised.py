@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
+from runtime.torch_engine.worker import quantised_files
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.quantised import Quantised, QuantisedLinear, quantise
 from runtime.torch_engine.worker.quantised_files import FOLDER, QuantisedFiles
@@ -113,7 +114,16 @@ def test_what_is_not_whole_or_of_something_else_is_made_anew(copied, caplog):
     other = QuantisedFiles(copied, "b")
     other.layer(0, "int4")
     of_another = (copied.folder / FOLDER / "int4-b" / "layer-00000.safetensors").read_bytes()
-    for broken in (content[:-100], content[:7], b"", of_another, content.replace(b"weight_scale", b"weight_scala")):
+    narrow = content.replace(b"[320,16]", b"[640, 8]")
+    assert narrow != content
+    for broken in (
+        content[:-100],
+        content[:7],
+        b"",
+        of_another,
+        content.replace(b"weight_scale", b"weight_scala"),
+        narrow,
+    ):
         path.write_bytes(broken)
         caplog.clear()
         assert torch.equal(QuantisedFiles(copied, "a").layer(0, "int4")["mlp.up_proj"].codes, want)
@@ -123,12 +133,26 @@ def test_what_is_not_whole_or_of_something_else_is_made_anew(copied, caplog):
         assert not caplog.text
 
 
-def test_where_nothing_can_be_kept_each_process_makes_its_own(copied, monkeypatch, caplog):
-    (copied.folder / FOLDER).write_text("in the way")
-    monkeypatch.setenv("HOME", str(copied.folder / FOLDER))
-    found = QuantisedFiles(copied, "a").layer(0, "int8")
-    assert len(found) == 7
+def full(*_: object, **__: object) -> None:
+    raise SafetensorError("No space left on device")
+
+
+@pytest.mark.parametrize("why", ["no folder", "full disk", "another's"])
+def test_where_nothing_can_be_kept_each_process_makes_its_own(copied, monkeypatch, caplog, why):
+    place = copied.folder / FOLDER
+    monkeypatch.setenv("HOME", str(place))
+    if why == "no folder":
+        place.write_text("in the way")
+    elif why == "full disk":
+        monkeypatch.setattr(quantised_files, "save_file", full)
+    else:
+        monkeypatch.setattr(quantised_files, "safe_open", full)
+    beats = []
+    found = QuantisedFiles(copied, "a", lambda: beats.append(1)).layer(0, "int8")
+    assert len(found) == len(beats) == 7, "made once, and each matrix is heard of"
     assert "cannot be kept" in caplog.text
+    left = [path.name for path in place.rglob("*")] if place.is_dir() else []
+    assert not [name for name in left if name.startswith(".layer")]
 
 
 def test_files_are_in_the_layout_of_compressed_tensors(copied):
@@ -141,3 +165,16 @@ def test_files_are_in_the_layout_of_compressed_tensors(copied):
     found = QuantisedFiles(copied, "a").layer(1, "int4")["mlp.down_proj"]
     ours = Quantised("int4", found.codes, torch.ones_like(found.scales)).dequantised()
     assert torch.equal(ours.to(torch.int8), codes)
+
+
+def test_int4_codes_are_held_once():
+    """By the operator; those for many rows stay in the file."""
+    weight_of = quantise(weight(), "int4", 64)
+    made = QuantisedLinear([weight_of], None, torch.bfloat16, CPU)
+    if made._few is None:
+        pytest.skip("torch has no such operator here")
+    kept = [cell.cell_contents for cell in made._few.__closure__]
+    assert not any(isinstance(each, Quantised) for each in kept)
+    assert (
+        sum(each.numel() for each in kept if isinstance(each, torch.Tensor) and each.dtype == torch.uint8) == 96 * 128
+    )
