@@ -1,16 +1,20 @@
 """Weights in fewer bits: codes as torchao makes them, products as of what they stand for, files that are whole or made anew."""
 
+import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
+from runtime.architectures import quantised as quantised_as
+from runtime.errors import CheckpointError
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.quantised import Quantised, QuantisedLinear, quantise
-from runtime.torch_engine.worker.quantised_files import FOLDER, QuantisedFiles
+from runtime.torch_engine.worker.quantised_files import FOLDER, QuantisedFiles, kept_checkpoint
 from tests.rows import rows
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -141,3 +145,50 @@ def test_files_are_in_the_layout_of_compressed_tensors(copied):
     found = QuantisedFiles(copied, "a").layer(1, "int4")["mlp.down_proj"]
     ours = Quantised("int4", found.codes, torch.ones_like(found.scales)).dequantised()
     assert torch.equal(ours.to(torch.int8), codes)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_folder_for_vllm_is_made_once_by_however_many_ask(copied, name):
+    """What two make at once is one folder, with nothing left over; who comes later takes it."""
+    with ThreadPoolExecutor(2) as both:
+        found = {*both.map(lambda digest: kept_checkpoint(copied.folder, digest, name), ("a", "a"))}
+    (folder,) = found
+    assert {path.name for path in (copied.folder / FOLDER).iterdir()} == {f"{name}-a", f"vllm-{name}-a"}
+    written = {path.name: path.lstat().st_mtime_ns for path in folder.iterdir()}
+    assert kept_checkpoint(copied.folder, "a", name) == folder
+    assert {path.name: path.lstat().st_mtime_ns for path in folder.iterdir()} == written
+    described = json.loads((folder / "config.json").read_text())
+    assert quantised_as(described, "counting") == name
+
+
+def test_a_folder_for_vllm_whose_files_are_gone_or_of_another_recipe_is_made_anew(copied, monkeypatch):
+    files = QuantisedFiles(copied, "a")
+    folder = kept_checkpoint(copied.folder, "a", "int4")
+    (copied.folder / FOLDER / "int4-a" / "layer-00002.safetensors").unlink()
+    assert not files.is_whole(folder)
+    assert kept_checkpoint(copied.folder, "a", "int4") == folder
+    assert files.is_whole(folder)
+    monkeypatch.setattr("runtime.torch_engine.worker.quantised_files.RECIPE", "another")
+    assert not files.is_whole(folder)
+    assert files.is_whole(kept_checkpoint(copied.folder, "a", "int4"))
+
+
+def test_a_folder_for_vllm_that_cannot_be_kept_is_refused_with_the_places(copied, monkeypatch):
+    (copied.folder / FOLDER).write_text("in the way")
+    monkeypatch.setenv("HOME", str(copied.folder / FOLDER))
+    with pytest.raises(CheckpointError, match=r"its int8 weights cannot be kept .* let the service write to \.quantised"):
+        kept_checkpoint(copied.folder, "a", "int8")
+
+
+def test_on_a_full_disk_each_process_makes_its_own(copied, monkeypatch, caplog):
+    """safetensors has an error of its own for it."""
+
+    def full(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("runtime.torch_engine.worker.quantised_files.save_file", full)
+    monkeypatch.setenv("HOME", str(copied.folder))
+    assert len(QuantisedFiles(copied, "a").layer(0, "int8")) == 7
+    assert "cannot be kept" in caplog.text
+    with pytest.raises(CheckpointError, match="cannot be kept"):
+        kept_checkpoint(copied.folder, "a", "int8")
