@@ -75,7 +75,7 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
 
 
 def made_format(topology: Topology, model: ModelSpec) -> str | None:
-    """The weight format that a driver quantises the checkpoint to; None: vLLM loads the checkpoint as it is."""
+    """The weight format that a driver quantises the checkpoint to; None: it is loaded as it is."""
     weights = topology.stages[0].precision.weights
     return weights if weights in MADE and not model.quantised else None
 

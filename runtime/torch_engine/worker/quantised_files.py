@@ -137,7 +137,7 @@ class QuantisedFiles:
 def kept_checkpoint(checkpoint: Path, digest: str, name: str) -> Path:
     """The folder of ``as_checkpoint`` with all layers in a format, made where none is whole.
 
-    That may take minutes. Several processes may ask for it at once: each makes its own under another name, and the first one's stays.
+    That may take minutes. Several processes may ask at once: each makes its own under another name, and the first one's stays.
 
     Raises:
         CheckpointError: it cannot be read, or kept anywhere.

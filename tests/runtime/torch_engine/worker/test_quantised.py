@@ -176,7 +176,9 @@ def test_a_folder_for_vllm_whose_files_are_gone_or_of_another_recipe_is_made_ane
 def test_a_folder_for_vllm_that_cannot_be_kept_is_refused_with_the_places(copied, monkeypatch):
     (copied.folder / FOLDER).write_text("in the way")
     monkeypatch.setenv("HOME", str(copied.folder / FOLDER))
-    with pytest.raises(CheckpointError, match=r"its int8 weights cannot be kept .* let the service write to \.quantised"):
+    with pytest.raises(
+        CheckpointError, match=r"its int8 weights cannot be kept .* let the service write to \.quantised"
+    ):
         kept_checkpoint(copied.folder, "a", "int8")
 
 
