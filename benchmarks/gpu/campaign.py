@@ -57,6 +57,7 @@ SHARES_S = {
     "logits": 65,
     "tests": 75,
     "walk": 70,
+    "formats": 50,
     "kv-copy": 20,
     "cutover": 170,
     "resize": 50,
