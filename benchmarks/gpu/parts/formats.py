@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
@@ -161,12 +162,12 @@ def _wall_us(run_once: Callable[[], object]) -> float:
 
 
 def _event_us(run_once: Callable[[], object]) -> float:
-    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    began.record()
+    marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
+    marks[0].record()
     run_once()
-    ended.record()
-    ended.synchronize()
-    return 1e3 * began.elapsed_time(ended)
+    marks[1].record()
+    marks[1].synchronize()
+    return 1e3 * float(marks[0].elapsed_time(marks[1]))
 
 
 def compared(machine: Machine, folder: Path, sizes: Formats, name: str) -> Row:

@@ -13,8 +13,8 @@ from benchmarks.gpu.machine import Machine
 from benchmarks.gpu.parts import cutover, formats, kv_copy, logits, overhead, profile, resize, tests, walk
 from benchmarks.gpu.parts.logits import ComputingError, compared, distance
 from benchmarks.gpu.parts.profile import are_enough, demand_of, shipped
-from benchmarks.gpu.rows import Rows, SkippedError
 from benchmarks.gpu.random_weights import RandomCheckpoint
+from benchmarks.gpu.rows import Rows, SkippedError
 from benchmarks.gpu.shapes import SMALL_LLAMA, folder_of, spec_of
 from benchmarks.gpu.sizes import GPU
 from intentctl.steps import GAPS, Design
