@@ -21,11 +21,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from benchmarks.provenance import ROOT, provenance, stolen_now_s
+from intent.tables import mapping
 from runtime.engine import GenerationRequest, Moved, SamplingParams
 from runtime.footprint import freed_blocks, groups, weight_bytes
 from runtime.kv.store import KvShape, KvStore
 from runtime.models import Cluster, Gpu, LayerRange, Link, Node, Topology
 from runtime.notation import parse_topology
+from runtime.tokenizer import Tokenizer
 from runtime.torch_engine.engine import TorchEngine
 from runtime.torch_engine.models import EngineSettings, Span
 from runtime.torch_engine.worker.attention import Attention
@@ -38,7 +40,7 @@ from runtime.torch_engine.worker.weights import LayerShare, Linear, Weights
 RESULT = ROOT / "benchmarks" / "results" / "precision-cpu.json"
 FORMATS = ("int8", "int4")
 BASES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-TOKENS = 96
+TOKENS = 256
 """Of the sequence that logits are compared on."""
 QUIET_S = 4.0
 """Before each swap, and as long is a sham."""
@@ -69,29 +71,37 @@ def products(checkpoint: Checkpoint) -> dict[str, float]:
 
 
 def whole_model(checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
-    """Logits of the whole model beside those of the same codes made whole, in the same base."""
+    """Logits of the whole model beside those of the same codes made whole, in float32; of the full model, too: bf16 itself."""
+    text = " ".join(mapping("intentctl", "held")["text"].split())
+    tokens = torch.tensor(Tokenizer.load(checkpoint.folder).encode(text)[:TOKENS])
+    weights = {base: Weights(checkpoint, dtype) for base, dtype in BASES.items()}
     found = {}
-    tokens = torch.randint(0, checkpoint.spec.vocab_size, (TOKENS,), generator=torch.Generator().manual_seed(7))
-    for base, dtype in BASES.items():
-        weights = Weights(checkpoint, dtype)
-        for name in FORMATS:
-            got = _logits(weights, tokens, [weights.layer(n, LayerShare(0, 1), name) for n in _layers(checkpoint)])
-            want = _logits(weights, tokens, [_made_whole(weights, n, name) for n in _layers(checkpoint)])
-            logprobs, wanted = got.log_softmax(-1), want.log_softmax(-1)
-            found[f"{name} on {base}"] = {
-                "largest_by_largest_logit": float((got - want).abs().max() / want.abs().max()),
-                "kl_mean": float(F.kl_div(logprobs, wanted, log_target=True, reduction="batchmean")),
-                "logprob_of_best": float((logprobs - wanted).gather(1, want.argmax(-1, keepdim=True)).abs().max()),
-            }
+    for name in (None, *FORMATS):
+        want = _logits(weights["fp32"], tokens, [_made_whole(weights["fp32"], n, name) for n in _layers(checkpoint)])
+        for base, own in weights.items():
+            got = _logits(own, tokens, [own.layer(n, LayerShare(0, 1), name) for n in _layers(checkpoint)])
+            found[f"{name or 'full'} on {base}"] = _compared(got, want)
     return found
+
+
+def _compared(got: torch.Tensor, want: torch.Tensor) -> dict[str, float]:
+    logprobs = got.log_softmax(-1)
+    wanted = want.log_softmax(-1)
+    return {
+        "largest_by_largest_logit": float((got - want).abs().max() / want.abs().max()),
+        "kl_mean": float(F.kl_div(logprobs, wanted, log_target=True, reduction="batchmean")),
+        "logprob_of_best": float((logprobs - wanted).gather(1, want.argmax(-1, keepdim=True)).abs().max()),
+    }
 
 
 def _layers(checkpoint: Checkpoint) -> range:
     return range(checkpoint.spec.num_layers)
 
 
-def _made_whole(weights: Weights, layer: int, name: str) -> Any:
+def _made_whole(weights: Weights, layer: int, name: str | None) -> Any:
     """A layer whose matrices are what the codes stand for."""
+    if name is None:
+        return weights.layer(layer, LayerShare(0, 1))
 
     def linear(matrices: Sequence[str], width: str) -> Linear:
         group = groups(weights.checkpoint.spec)[width] if name == "int4" else None

@@ -22,6 +22,8 @@ HEADROOM = 0.1
 LEAST_KV_BYTES = 64 << 20
 GROUPS = (128, 64, 32)
 """Values that share a scale in int4; the first that suits a weight."""
+RECIPE = "round to nearest, 2"
+"""Raised when other codes are made of the same weights."""
 _SCALE_BYTES = 4
 """Of a row or a group: a 16-bit scale and a 16-bit zero point, or a scale in 32 bits."""
 
@@ -110,6 +112,11 @@ def groups(model: ModelSpec) -> dict[str, int | None]:
         "attention": group_of(model.num_heads * model.head_dim, model.tp_degrees),
         "mlp": group_of(model.intermediate_size, model.tp_degrees),
     }
+
+
+def recipe(model: ModelSpec) -> dict[str, int | str | None]:
+    """How a model's weights are quantised; what was measured with another recipe is of other weights."""
+    return {"rounding": RECIPE, **groups(model)}
 
 
 @cache

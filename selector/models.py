@@ -15,6 +15,9 @@ from runtime.models import FULL, Cluster, ModelSpec, Topology
 from runtime.replicas.choice import UNBOUND, Bounds, ReplicaSpeed
 from selector.quality import QualityCurve, QualitySource
 
+OVERLAP = 1.44
+"""Exponent of the norm that joins compute and weight streaming: 1 adds, infinity takes the larger; fitted."""
+
 
 class SelectorError(Exception):
     """Root of the tree; every message says what was wrong, where and what to do."""

@@ -56,8 +56,8 @@ class QualityCurve:
 
     checkpoint: Mapping[str, str]
     """File to digest (``PinnedCheckpoint.digests``)."""
-    groups: Mapping[str, int | None]
-    """Of int4 (``footprint.groups``)."""
+    recipe: Mapping[str, int | str | None]
+    """``footprint.recipe``."""
     num_layers: int
     formats: Mapping[str, FormatCurve]
 
@@ -91,7 +91,7 @@ class QualityCurve:
         try:
             layers = int(data["layers"])
             curves = {name: _curve(name, curve, layers) for name, curve in data["formats"].items()}
-            return cls({**data["checkpoint"]}, {**data["groups"]}, layers, curves)
+            return cls({**data["checkpoint"]}, {**data["recipe"]}, layers, curves)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             what = f"it lacks {error}" if isinstance(error, LookupError) else str(error)
             raise QualityError(f"it is no measured quality, or not all of one: {what}") from None

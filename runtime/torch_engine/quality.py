@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 
 from runtime.errors import CheckpointError, RuntimeFault
-from runtime.footprint import groups
+from runtime.footprint import groups, recipe
 from runtime.kv.store import KvShape
 from runtime.models import LayerRange
 from runtime.tokenizer import Tokenizer
@@ -201,7 +201,7 @@ def measured(folder: Path, text: str) -> dict[str, Any]:
         formats[name] = {"order": order, "scores": dict(enumerate(scores)), **lost}
     return {
         "layers": model.num_layers,
-        "groups": groups(model),
+        "recipe": recipe(model),
         "tokens": chunks.numel(),
         "perplexity": held.lost(held.states)["perplexity"],
         "formats": formats,

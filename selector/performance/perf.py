@@ -19,12 +19,10 @@ import numpy as np
 
 from runtime.footprint import value_bytes
 from runtime.models import BYTES_PER_VALUE, Cluster, ModelSpec, Precision, Stage, Topology, rank_part
-from selector.models import Profile, ProfileError
+from selector.models import OVERLAP, Profile, ProfileError
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 
-OVERLAP = 1.44
-"""Exponent of the norm that joins compute and weight streaming: 1 adds, infinity takes the larger; fitted."""
 
 ALLREDUCES_PER_LAYER = 2
 """After attention and after the MLP."""

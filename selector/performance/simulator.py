@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from selector.performance.perf import ALLREDUCES_PER_LAYER, OVERLAP, ServerModel
+from selector.models import OVERLAP
+from selector.performance.perf import ALLREDUCES_PER_LAYER, ServerModel
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

@@ -13,8 +13,7 @@ import yaml
 
 from intent.tables import mapping
 from runtime.models import BYTES_PER_VALUE, Link
-from selector.models import CpuSamples, Profile, ProfileError
-from selector.performance.perf import OVERLAP
+from selector.models import OVERLAP, CpuSamples, Profile, ProfileError
 
 
 def available() -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from runtime.errors import CheckpointError
-from runtime.footprint import groups
+from runtime.footprint import recipe
 from runtime.process.content import PinnedCheckpoint, other_files
 from selector.models import CpuSamples, Profile, ProfileError
 from selector.profiles import KIND as CPU
@@ -125,8 +125,8 @@ def quality_of(model: ServedModel, folder: Path) -> "QualityCurve | None":
         curve = QualityCurve.from_mapping(yaml.safe_load(file.read_text(encoding="utf-8")))
         differ = other_files(curve.checkpoint, PinnedCheckpoint.of(model.checkpoint or Path()).digests)
         why = f"it was measured for another checkpoint ({', '.join(differ[:3])})" if differ else ""
-        if not why and curve.groups != groups(model.spec):
-            why = "it was measured with other groups of int4"
+        if not why and curve.recipe != recipe(model.spec):
+            why = "it was measured with another recipe of weights"
         if not why:
             return curve
     except (OSError, ValueError, yaml.YAMLError, ProfileError, CheckpointError) as error:

@@ -10,7 +10,7 @@ import yaml
 
 from intent.tables import mapping
 from runtime.errors import CheckpointError
-from runtime.footprint import groups
+from runtime.footprint import recipe
 from runtime.models import ModelSpec
 from selector.quality import QualityCurve
 from service.deployment.file import load
@@ -28,7 +28,7 @@ CURVE = {
     "prefixes": {"1": LOST, "8": {**LOST, "loss": 0.05}},
     "singles": {str(layer): LOST for layer in range(8)},
 }
-FOUND = {"layers": 8, "groups": groups(SPEC), "tokens": 640, "perplexity": 2.5, "formats": {"int8": CURVE}}
+FOUND = {"layers": 8, "recipe": recipe(SPEC), "tokens": 640, "perplexity": 2.5, "formats": {"int8": CURVE}}
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def _loss(loss: float) -> dict[str, float]:
 FILE: dict[str, Any] = {
     "model": "tiny",
     "checkpoint": {"model.safetensors": "00ff"},
-    "groups": {"hidden": 64, "attention": None, "mlp": 128},
+    "recipe": {"rounding": "x", "hidden": 64, "attention": None, "mlp": 128},
     "layers": NUM_LAYERS,
     "formats": {
         "int8": {

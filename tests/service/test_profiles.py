@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 import yaml
 
-from runtime.footprint import groups
+from runtime.footprint import recipe
 from runtime.process.content import PinnedCheckpoint
 from runtime.torch_engine.calibrate import Calibration
 from selector.profiles import fit_cpu
@@ -167,7 +167,7 @@ def measured_quality(deployment, **other):
     lost = {layer: {"loss": 0.01} for layer in order}
     formats = {"int8": {"order": order, "prefixes": {len(order): {"loss": 0.02}}, "singles": lost}}
     return yaml.safe_dump(
-        {"checkpoint": checkpoint, "layers": len(order), "groups": groups(model.spec), "formats": formats, **other}
+        {"checkpoint": checkpoint, "layers": len(order), "recipe": recipe(model.spec), "formats": formats, **other}
     )
 
 
@@ -192,7 +192,7 @@ def test_the_quality_that_was_kept_is_found_and_one_that_is_named_goes_before_it
     ("other", "message"),
     [
         ({"checkpoint": {"config.json": "0123"}}, r"it was measured for another checkpoint \(config\.json\)"),
-        ({"groups": {"hidden": 32}}, "it was measured with other groups of int4"),
+        ({"recipe": {"hidden": 32}}, "it was measured with another recipe of weights"),
         ({"formats": None}, "it is no measured quality, or not all of one"),
         ({"layers": 3}, "the order of int8 does not have each of 3 layers once"),
         ("layers: 8\n", "it lacks 'formats'"),

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from runtime.errors import CheckpointError
-from runtime.footprint import groups
+from runtime.footprint import RECIPE, groups
 from runtime.models import ModelSpec
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.quantised import Quantised, quantise
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 FOLDER = ".quantised"
 """Beside the files of a checkpoint; no reader of checkpoints looks into it."""
 INDEX = "model.safetensors.index.json"
-RECIPE = "round to nearest, 2"
-"""Raised when other codes are made of the same weights."""
 _MATRICES = {
     "self_attn.q_proj": "hidden", "self_attn.k_proj": "hidden", "self_attn.v_proj": "hidden", "self_attn.o_proj": "attention",
     "mlp.gate_proj": "hidden", "mlp.up_proj": "hidden", "mlp.down_proj": "mlp",
