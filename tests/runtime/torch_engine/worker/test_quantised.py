@@ -1,5 +1,6 @@
 """Weights in fewer bits: codes as torchao makes them, products as of what they stand for, files that are whole or made anew."""
 
+import itertools
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from runtime.architectures import quantised as quantised_as
 from runtime.errors import CheckpointError
+from runtime.torch_engine.worker import quantised
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.quantised import Quantised, QuantisedLinear, quantise
 from runtime.torch_engine.worker.quantised_files import FOLDER, QuantisedFiles, kept_checkpoint
@@ -90,6 +92,64 @@ def copied(tmp_path: Path) -> Checkpoint:
     for name in ("config.json", "model.safetensors"):
         os.link(EXAMPLES / "counting" / name, tmp_path / name)
     return Checkpoint(tmp_path)
+
+
+def tiles_of(halves: torch.Tensor) -> torch.Tensor:
+    """As ``int4mm.cu`` lays bytes out, whose first value is high, with two inner tiles: index by index."""
+    form = torch.zeros(len(halves) // 8, halves.shape[1] // 16, 32, 1, dtype=torch.int64)
+    for row_tile, tile, lane in itertools.product(*map(range, form.shape[:3])):
+        v = [int(halves[8 * row_tile + lane // 4, 16 * tile + lane % 4 + 4 * n]) for n in range(4)]
+        low, high = (sum((byte & 15) << 4 * n for n, byte in enumerate(each)) for each in (v, [b >> 4 for b in v]))
+        form[row_tile, tile, lane, 0] = low << 16 | high
+    return form.to(torch.int32)
+
+
+@pytest.fixture
+def cuda_int4(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """CUDA's operators of int4, computed on the CPU; with how many rows each was asked for."""
+    asked = list[int]()
+    made = list[torch.Tensor]()
+
+    def convert(halves: torch.Tensor, inner: int) -> torch.Tensor:
+        assert inner == 2
+        made.append(halves)
+        return tiles_of(halves)
+
+    def multiply(x: torch.Tensor, form: torch.Tensor, group: int, scales: torch.Tensor) -> torch.Tensor:
+        asked.append(len(x))
+        codes = made[-1] << 4 | made[-1] >> 4
+        return F.linear(x, Quantised("int4", codes, scales[..., 0].t()).dequantised(x.dtype))
+
+    aten = torch.ops.aten
+    monkeypatch.setattr(aten, "_convert_weight_to_int4pack", convert)
+    monkeypatch.setattr(aten, "_weight_int4pack_mm", multiply)
+    monkeypatch.setattr(quantised, "_operator", lambda weight, _: quantised._int4_cuda(weight))
+    return asked
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_tiles_of_cuda_are_taken_apart_for_many_rows(cuda_int4, monkeypatch, is_known):
+    """Where torch has another layout the file's form is kept beside them."""
+    monkeypatch.setattr(QuantisedLinear, "_measured", lambda *_: 8)
+    monkeypatch.setattr(quantised, "_TILED_VALUES", 8 * 192 * 5)  # 12 tiles of rows, in three parts
+    if not is_known:
+        right = quantised.untiled
+        monkeypatch.setattr(quantised, "untiled", lambda form: right(form).flip(0))
+    whole = quantise(weight(96, 192), "int4", 64)
+    made = QuantisedLinear([whole], None, torch.bfloat16, CPU)
+    assert [*made._parts] == [] if is_known else len(made._parts) == 1
+    for count in (4, 40):
+        x = torch.randn(count, 192).bfloat16()
+        assert distance(made(x), F.linear(x.float(), whole.dequantised())) < 5e-3
+    assert cuda_int4 == [4]
+
+
+def test_shapes_that_the_operator_of_fp8_refuses_are_made_whole():
+    for rows_out, width in ((40, 64), (48, 72)):
+        whole = quantise(weight(rows_out, width), "fp8", None)
+        x = torch.randn(3, width).bfloat16()
+        made = QuantisedLinear([whole], None, torch.bfloat16, CPU)
+        assert distance(made(x), F.linear(x.float(), whole.dequantised())) < 5e-3
 
 
 @pytest.mark.parametrize("name", FORMATS)
