@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 
-from runtime.engine import GenerationRequest, Moved, Token
+from runtime.engine import Cut, GenerationRequest, Moved, Token
 from runtime.models import Cluster, Topology
 from runtime.notation import parse_topology
 from runtime.torch_engine.engine import TorchEngine
@@ -30,7 +30,8 @@ class Heard:
         """Of each token, ``time.perf_counter``."""
         self.compared = 0
         """Digests of KV that was there on both sides of a switch."""
-        self._epoch = 1
+        self.epoch = 1
+        """Under which requests are submitted."""
         self._news = asyncio.Condition()
         self._task = asyncio.create_task(self._listen())
 
@@ -69,7 +70,7 @@ class Heard:
         for request in requests:
             await self.engine.submit(request)
 
-    async def switch(self, text: str, requests: Sequence[GenerationRequest] = ()) -> None:
+    async def switch(self, text: str, requests: Sequence[GenerationRequest] = ()) -> Cut:
         """Under what runs, or under requests that begin when the target is up.
 
         Raises:
@@ -83,10 +84,11 @@ class Heard:
         while (await shadow.lag()).tokens > 8:
             pass
         before = await self.engine.digests()
-        self._epoch += 1
-        await shadow.cut(self._epoch, deadline_s=60)
+        self.epoch += 1
+        cut = await shadow.cut(self.epoch, deadline_s=60)
         await self.compare(before)
         await shadow.release()
+        return cut
 
     async def compare(self, before: KvDigests) -> None:
         """Hold the KV of what still runs against what it was.

@@ -55,7 +55,7 @@ tar -xJf "$here/vllm.tar.xz" -C "$site"
 # in PYTHONPATH: vLLM looks at models in a process of its own; one GPU stands for the two devices of the inventory
 export PYTHONPATH=$site VLLM_USE_DEEP_GEMM=0
 # what has changed most since a GPU was there last; what there was no time for is in the file as "not reached"
-[ $# -gt 0 ] || set -- --only vllm-gates --only vllm-switch --only vllm-cost --only walk --only cutover
+[ $# -gt 0 ] || set -- --only vllm-gates --only vllm-switch --only vllm-cost --only formats --only cutover
 exec python3 -m benchmarks.gpu --minutes "${MINUTES:-7}" "$@"
 """
 

@@ -80,6 +80,8 @@ class Rank:
     number: int
     """Of its stage."""
     rank: int
+    formats: tuple[str | None, ...] = ()
+    """Of the weights of its layers; none: as it computes."""
 
     @property
     def stage(self) -> Stage:
@@ -90,7 +92,7 @@ class Rank:
     def spec(self) -> ShardSpec:
         """Its part of the model."""
         is_last = self.number == self.topology.pp_size - 1
-        return ShardSpec(self.stage.layers, self.rank, self.stage.tp_size, self.number == 0, is_last)
+        return ShardSpec(self.stage.layers, self.rank, self.stage.tp_size, self.number == 0, is_last, self.formats)
 
     def logits(self, asked: Asked, ranks: Peers, precision: str) -> torch.Tensor:
         """All chunks through it; logits of all positions on the last stage."""

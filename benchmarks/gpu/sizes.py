@@ -46,6 +46,20 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
+class Formats:
+    """Weights in fewer bits: their products, logits, and swaps under streams."""
+
+    shape: Config
+    chunks: tuple[int, ...]
+    """The prompt whose logits are compared is computed in these."""
+    settings: EngineSettings
+    tokens: int
+    """Of each stream."""
+    prompts: tuple[int, ...]
+    """Tokens of each stream's prompt."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cutover:
     """One load of the cutover harness."""
 
@@ -80,6 +94,7 @@ class Sizes:
     """Never more than this, however much there is."""
     logits: Logits
     walk: Walk
+    formats: Formats
     kv: KvShape
     kv_blocks: int
     """Copied in one go."""
@@ -120,6 +135,20 @@ GPU = Sizes(
             stop_timeout_s=10,
         ),
         tokens=200,
+        prompts=(5, 65, 400),
+    ),
+    formats=Formats(
+        few_layers(LLAMA_3_8B, 4),
+        (100, 1, 33, 1),
+        EngineSettings(
+            block_size=16,
+            num_blocks=2048,
+            max_running=8,
+            max_batch_tokens=256,
+            closing_batch_tokens=64,
+            prefix_caching=False,
+        ),
+        tokens=300,
         prompts=(5, 65, 400),
     ),
     kv=SHAPES["cuda"],
@@ -172,6 +201,20 @@ CPU = Sizes(
     walk=Walk(
         SMALL_LLAMA,
         EngineSettings(block_size=8, num_blocks=256, max_running=4, max_batch_tokens=64, closing_batch_tokens=16),
+        tokens=200,
+        prompts=(5, 65),
+    ),
+    formats=Formats(
+        SMALL_LLAMA,
+        (13, 1, 16, 1),
+        EngineSettings(
+            block_size=8,
+            num_blocks=256,
+            max_running=4,
+            max_batch_tokens=64,
+            closing_batch_tokens=16,
+            prefix_caching=False,
+        ),
         tokens=200,
         prompts=(5, 65),
     ),

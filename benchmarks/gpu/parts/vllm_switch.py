@@ -163,8 +163,8 @@ class Listened(Heard):
             ChangedError: none of them moved.
         """
         shadow = await self.begun(target, asked)
-        self._epoch += 1
-        done = await shadow.cut(self._epoch, deadline_s=60)
+        self.epoch += 1
+        done = await shadow.cut(self.epoch, deadline_s=60)
         await shadow.release()
         if not done.moved:
             raise ChangedError("the streams ended before the cut, so nothing moved; ask for more tokens")

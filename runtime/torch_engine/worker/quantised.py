@@ -21,9 +21,11 @@ MOST = {"int8": 127.0, "int4": -8.0, "fp8": 448.0}
 _CODES = {"int8": torch.int8, "int4": torch.uint8, "fp8": torch.float8_e4m3fn}
 _PART_VALUES = 1 << 18
 """Made whole at once: what a core's cache holds."""
-_ROWS = (1, 4, 8, 16, 32, 64, 128)
+_ROWS = (1, 4, 8, 16, 32, 64, 128, 512)
 """With which both ways are measured."""
 _ENDLESS = 1 << 30
+_TILED_VALUES = 1 << 24
+"""Taken apart at once."""
 _INNER_TILES = 2  # of CUDA's int4 layout: the one that suits every width which groups of 32 divide
 
 Product = Callable[[torch.Tensor], torch.Tensor]
@@ -114,15 +116,12 @@ class QuantisedLinear:
         self._bias = bias
         self._dtype = dtype
         self._few = _operator(whole, dtype)
-        self._parts = [whole]
-        self._crossing = 0
+        self._parts: Sequence[Quantised] = [whole]
         if self._few and whole.format == "int4" and device.type == "cpu":
             self._parts = [*parts]  # the operator has a form of its own: for many rows the file's will do
-        if self._few and (whole.format != "int4" or device.type == "cpu"):
-            self._crossing = self._measured()
-        elif self._few:
-            self._parts = []
-            self._crossing = _ENDLESS
+        if isinstance(self._few, Tiled):
+            self._parts = []  # made of its form
+        self._crossing = self._measured(whole) if self._few else 0
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` is ``[rows, in]``; returns ``[rows, out]``."""
@@ -134,16 +133,15 @@ class QuantisedLinear:
 
     def _made_whole(self) -> Iterator[torch.Tensor]:
         """Some rows after others, as many as a CPU's cache holds."""
-        for part in self._parts:
+        for part in self._few.parts() if isinstance(self._few, Tiled) else self._parts:
             rows = max(16, _PART_VALUES // part.width) if part.codes.device.type == "cpu" else len(part.codes)
             for start in range(0, len(part.codes), rows):
                 yield part.part(slice(start, start + rows), slice(None)).dequantised(self._dtype)
 
-    def _measured(self) -> int:
-        first = self._parts[0]
-        key = (first.format, sum(len(part.codes) for part in self._parts), first.width, first.codes.device)
+    def _measured(self, weight: Quantised) -> int:
+        key = (weight.format, len(weight.codes), weight.width, weight.codes.device)
         if key not in self._crossings:
-            self._crossings[key] = next((rows for rows in _ROWS if self._is_slow(rows, first)), _ENDLESS)
+            self._crossings[key] = next((rows for rows in _ROWS if self._is_slow(rows, weight)), _ENDLESS)
         return self._crossings[key]
 
     def _is_slow(self, rows: int, like: Quantised) -> bool:
@@ -184,14 +182,48 @@ def _int4_cpu(weight: Quantised) -> Product | None:
     return lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x, form, group, scales)  # noqa: SLF001
 
 
+class Tiled:
+    """int4 as CUDA multiplies by it; for many rows it is taken apart again, so that no second form has to be kept."""
+
+    def __init__(self, weight: Quantised) -> None:
+        """The weight's rows are a multiple of 8."""
+        halves = weight.codes.bitwise_left_shift(4) | weight.codes.bitwise_right_shift(4)  # here the first one is high
+        self._form = torch.ops.aten._convert_weight_to_int4pack(halves, _INNER_TILES)  # noqa: SLF001
+        self._group = weight.group
+        self._scales = _with_zeros(weight)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The operator."""
+        found: torch.Tensor = torch.ops.aten._weight_int4pack_mm(x, self._form, self._group, self._scales)  # noqa: SLF001
+        return found
+
+    def parts(self) -> Iterator[Quantised]:
+        """Some rows after others in the form of files."""
+        step = max(1, _TILED_VALUES // (256 * self._form.shape[1]))
+        for start in range(0, len(self._form), step):
+            form = self._form[start : start + step]
+            scales = self._scales[:, 8 * start : 8 * (start + len(form)), 0].t()
+            yield Quantised("int4", untiled(form), scales)
+
+
+def untiled(form: torch.Tensor) -> torch.Tensor:
+    """Bytes ``[out, in / 2]`` of CUDA's tiles ``[out / 8, in / 32, 32, 1]``.
+
+    A tile is 8 rows of 32 values. Its lane ``4 * row + column`` has in 32 bits, from the lowest, what is low and then what is
+    high of bytes ``column``, ``column + 4``, ``column + 8`` and ``column + 12`` of that row (``int4mm.cu`` of torch).
+    """
+    lanes = form.view(*form.shape[:2], 8, 4, 1)
+    shifts = torch.arange(0, 16, 4, dtype=torch.int32, device=form.device)
+    found = (lanes >> shifts & 15) | (lanes >> shifts + 16 & 15) << 4
+    return found.to(torch.uint8).permute(0, 2, 1, 4, 3).reshape(8 * len(form), -1)
+
+
 def _int4_cuda(weight: Quantised) -> Product | None:
     if len(weight.codes) % 8:
         return None
-    halves = weight.codes.bitwise_left_shift(4) | weight.codes.bitwise_right_shift(4)  # here the first one is high
-    form = torch.ops.aten._convert_weight_to_int4pack(halves, _INNER_TILES)  # noqa: SLF001
-    scales = _with_zeros(weight)
-    group = weight.group
-    return lambda x: torch.ops.aten._weight_int4pack_mm(x, form, group, scales)  # noqa: SLF001
+    tiled = Tiled(weight)
+    is_known = torch.equal(torch.cat([part.codes for part in tiled.parts()]), weight.codes)
+    return tiled if is_known else tiled.__call__  # of a torch with another layout the form of files is kept, too
 
 
 def _with_zeros(weight: Quantised) -> torch.Tensor:
@@ -199,8 +231,10 @@ def _with_zeros(weight: Quantised) -> torch.Tensor:
     return torch.stack([weight.scales, torch.zeros_like(weight.scales)], dim=-1).transpose(0, 1).contiguous()
 
 
-def _fp8(weight: Quantised) -> Product:
+def _fp8(weight: Quantised) -> Product | None:
     """Both sides in FP8: a row of ``x`` has a scale of its own."""
+    if any(size % 16 for size in weight.codes.shape):
+        return None  # its operator refuses them
     scales = weight.scales.float().t().contiguous()
     codes = weight.codes.t()
 

@@ -8,14 +8,18 @@ processor.
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from runtime.errors import CheckpointError
 from runtime.footprint import RECIPE, groups
 from runtime.models import ModelSpec
 from runtime.torch_engine.worker.checkpoint import Checkpoint, expected_tensors
@@ -25,6 +29,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = ".quantised"
 """Beside the files of a checkpoint; no reader of checkpoints looks into it."""
+INDEX = "model.safetensors.index.json"
 _MATRICES = {
     "self_attn.q_proj": "hidden", "self_attn.k_proj": "hidden", "self_attn.v_proj": "hidden", "self_attn.o_proj": "attention",
     "mlp.gate_proj": "hidden", "mlp.up_proj": "hidden", "mlp.down_proj": "mlp",
@@ -62,8 +67,21 @@ class QuantisedFiles:
 
     def paths(self, layer: int, name: str) -> list[Path]:
         """Where a layer's file may be."""
+        return [folder / f"layer-{layer:05}.safetensors" for folder in self.folders(name)]
+
+    def folders(self, name: str) -> list[Path]:
+        """Where a folder of this content may be."""
         places = [self.checkpoint.folder / FOLDER, Path(os.path.expanduser("~/.cache/intentctl/quantised"))]  # noqa: PTH111 - which does without a home
-        return [place / f"{name}-{self._digest}" / f"layer-{layer:05}.safetensors" for place in places]
+        return [place / f"{name}-{self._digest}" for place in places]
+
+    def is_whole(self, folder: Path) -> bool:
+        """Whether all files of a checkpoint that ``as_checkpoint`` wrote are there, and by the recipe of now."""
+        try:
+            names = {*json.loads((folder / INDEX).read_text())["weight_map"].values()}
+            opened: list[Any] = [safe_open(folder / name, framework="pt") for name in names]
+        except (OSError, ValueError, SafetensorError):
+            return False
+        return all(file.metadata() == self.mark for file in opened)
 
     def _made(self, layer: int, name: str) -> dict[str, Quantised]:
         found = {}
@@ -79,7 +97,7 @@ class QuantisedFiles:
         codes_name = "weight_packed" if name == "int4" else "weight"
         try:
             with safe_open(path, framework="pt") as file:
-                if (file.metadata() or {}) != self._mark():
+                if (file.metadata() or {}) != self.mark:
                     log.warning("%s is of another checkpoint or recipe, and is made anew", path)
                     return None
                 found = {}
@@ -98,7 +116,9 @@ class QuantisedFiles:
             return None
         return found
 
-    def _mark(self) -> dict[str, str]:
+    @property
+    def mark(self) -> dict[str, str]:
+        """In each file: of what it is made, and how."""
         return {"recipe": RECIPE, "checkpoint": self._digest or ""}
 
     def _write(self, path: Path, matrices: dict[str, Quantised], layer: int) -> None:
@@ -115,12 +135,47 @@ class QuantisedFiles:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, self._mark())
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, self.mark)
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def kept_checkpoint(checkpoint: Path, digest: str, name: str) -> Path:
+    """The folder of ``as_checkpoint`` with all layers in a format, made where none is whole.
+
+    That may take minutes. Several processes may ask at once: each makes its own under another name, and the first one's stays.
+
+    Raises:
+        CheckpointError: it cannot be read, or kept anywhere.
+        UnsupportedModelError: it is none that is quantised here.
+    """
+    files = QuantisedFiles(Checkpoint(checkpoint), digest)
+    why: Exception | None = None
+    for folder in files.folders(f"vllm-{name}"):
+        try:
+            if not files.is_whole(folder):
+                _make(files, name, folder)
+        except (OSError, SafetensorError) as error:  # read-only, or full; or another was quicker
+            why = error
+        if files.is_whole(folder):
+            return folder
+    raise CheckpointError(
+        f"{checkpoint}: its {name} weights cannot be kept ({why}); "
+        f"let the service write to {FOLDER} there, or to ~/.cache/intentctl"
+    )
+
+
+def _make(files: QuantisedFiles, name: str, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".vllm-", dir=folder.parent) as temporary:
+        made = Path(temporary) / folder.name
+        as_checkpoint(files, dict.fromkeys(range(files.checkpoint.spec.num_layers), name), made)
+        if folder.exists() and not files.is_whole(folder):
+            shutil.rmtree(folder)  # of files that are gone, or of another recipe
+        made.rename(folder)
 
 
 def as_checkpoint(files: QuantisedFiles, formats: Mapping[int, str], folder: Path) -> None:
@@ -133,15 +188,17 @@ def as_checkpoint(files: QuantisedFiles, formats: Mapping[int, str], folder: Pat
     weight_map: dict[str, str] = {}
     for layer, name in formats.items():
         files.layer(layer, name)
-        path = next(path for path in files.paths(layer, name) if path.exists())
+        path = next((path for path in files.paths(layer, name) if path.exists()), None)
+        if path is None:
+            raise OSError(f"no folder takes layer {layer}")
         (folder / f"{name}-{path.name}").symlink_to(path.resolve())
         with safe_open(path, framework="pt") as file:
             weight_map |= dict.fromkeys(file.keys(), f"{name}-{path.name}")
     left_out = {f"model.layers.{layer}.{matrix}.weight" for layer in formats for matrix in _MATRICES}
     rest = {name: source.tensor(name) for name in source.names if name not in left_out}
-    save_file({name: tensor.contiguous() for name, tensor in rest.items()}, folder / "rest.safetensors")
+    save_file({name: tensor.contiguous() for name, tensor in rest.items()}, folder / "rest.safetensors", files.mark)
     weight_map |= dict.fromkeys(rest, "rest.safetensors")
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     config = json.loads((source.folder / "config.json").read_text())
     config["quantization_config"] = _described(formats, source.spec)
     (folder / "config.json").write_text(json.dumps(config, indent=2))

@@ -24,6 +24,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from runtime.errors import EngineStartError, Reason, RuntimeFault
 from runtime.process.channel import BlockingChannel, FrameError
 from runtime.process.content import CODE
@@ -136,7 +138,8 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
 
     Raises:
         EngineStartError: vLLM refuses an option.
-        CheckpointError: the checkpoint is not what was served first. What vLLM raises otherwise passes.
+        CheckpointError: the checkpoint is not what was served first, or cannot be kept in another format. What vLLM
+            raises otherwise passes.
     """
     from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -145,6 +148,13 @@ def boot(config: VllmDriverConfig, channel: BlockingChannel) -> tuple[VllmDriver
     pinned = config.checkpoint.verified()
     for name, value in config.environment.items():
         os.environ[name] = value
+    if config.made:
+        from runtime.torch_engine.worker.quantised_files import kept_checkpoint
+
+        # in a thread: a forked worker would wait for threads with which the one that forks has computed
+        with ThreadPoolExecutor(1) as other:
+            folder = other.submit(kept_checkpoint, pinned.folder, pinned.digest, config.made).result()
+        config = replace(config, options={**config.options, "model": str(folder)})
     vllm_config = configured(config)
     _fork_workers()
     llm = LLMEngine.from_vllm_config(vllm_config, disable_log_stats=config.options["disable_log_stats"])

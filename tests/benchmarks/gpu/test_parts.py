@@ -10,11 +10,12 @@ import torch
 
 from benchmarks.engines import Subject
 from benchmarks.gpu.machine import Machine
-from benchmarks.gpu.parts import cutover, kv_copy, logits, overhead, profile, resize, tests, walk
+from benchmarks.gpu.parts import cutover, formats, kv_copy, logits, overhead, profile, resize, tests, walk
 from benchmarks.gpu.parts.logits import ComputingError, compared, distance
 from benchmarks.gpu.parts.profile import are_enough, demand_of, shipped
+from benchmarks.gpu.random_weights import RandomCheckpoint
 from benchmarks.gpu.rows import Rows, SkippedError
-from benchmarks.gpu.shapes import spec_of
+from benchmarks.gpu.shapes import SMALL_LLAMA, folder_of, spec_of
 from benchmarks.gpu.sizes import GPU
 from intentctl.steps import GAPS, Design
 from intentctl.streams import Recording
@@ -84,6 +85,49 @@ def test_memory_that_does_not_come_back_to_the_device_is_a_problem():
     assert "no memory" in resize.judged({**row, "returned_bytes": 0}, is_counted=False)["problem"]
 
 
+@rows(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"paths": {"patch": 2}}, "2 streams should have stayed where they are"),
+        ({"tokens_recomputed": 3}, "2 streams should have stayed where they are"),
+        ({"digests_compared": 0}, "no KV was compared"),
+        ({"blocks_gained": 18}, "18 KV blocks came of it, not 19 as the footprint says"),
+    ],
+)
+def test_a_swap_that_moves_a_stream_or_brings_other_blocks_is_a_problem(change, problem):
+    fine = {
+        "paths": {"swap": 2},
+        "tokens_recomputed": 0,
+        "digests_compared": 5,
+        "blocks_gained": 19,
+        "footprint_blocks": 19,
+    }
+    found = formats.swapped({**fine, **change}, 2).get("problem")
+    assert found is None if problem is None else problem in found
+
+
+def test_products_are_held_against_what_the_codes_stand_for():
+    codes = formats.quantise(torch.randn(32, 64), "int8", None)
+    x = torch.randn(4, 64)
+    right = x @ codes.dequantised().T
+    for found, is_near in ((right, True), (right * 1.01, False), (right * math.nan, False)):
+        error = formats.relative_error(found, x, codes)
+        assert ("problem" not in formats.held({"relative_error": {1: 0.0, 4: error}}, 5e-3)) is is_near
+    assert "0.01 with 4 rows" in formats.held({"relative_error": {4: 0.01}}, 5e-3)["problem"]
+
+
+def test_a_checkpoint_made_whole_is_that_of_the_codes_in_its_layers_alone():
+    with folder_of(SMALL_LLAMA, "small") as folder:
+        full = RandomCheckpoint(folder)
+        whole = formats.MadeWhole(folder, "int4")
+        name = "model.layers.0.mlp.down_proj.weight"
+        codes = formats.quantise(full.tensor(name), "int4", 32)
+        assert torch.equal(whole.tensor(name), codes.dequantised())
+        for same in ("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight"):
+            assert torch.equal(whole.tensor(same), full.tensor(same))
+
+
 def test_a_kind_without_a_profile_is_said_to_have_none(h100):
     assert shipped(h100).kind == "H100"
     other = Machine("cuda", "B9000", h100.total_bytes, h100.free_bytes, h100.host_bytes, 1.0)
@@ -115,7 +159,7 @@ def test_files_with_tests_of_a_gpu_are_found(tmp_path):
     assert tests.files(tmp_path) == [str(tmp_path / "test_with.py")]
 
 
-@rows("part", [logits, walk, kv_copy, cutover, resize, overhead, profile])
+@rows("part", [logits, walk, formats, kv_copy, cutover, resize, overhead, profile])
 def test_on_a_device_with_too_little_memory_every_case_is_skipped_with_the_figures(h100, part, monkeypatch):
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
     out = io.StringIO()
@@ -135,6 +179,7 @@ def test_every_part_fits_one_gpu_of_80_gb(h100, tmp_path):
     needed = {
         "logits": logits.needed_bytes(h100, GPU.logits),
         "walk": walk.needed_bytes(GPU.walk, ways),
+        "formats": formats.needed_bytes(h100, GPU.formats),
         "resize": resize.needed_bytes(GPU.resize, ways[0]),
         "profile": profile.needed_bytes(profiled, GPU.profile),
         "kv-copy": 2 * kv_copy.kv_bytes(GPU.kv),

@@ -16,6 +16,7 @@ ROWS = {
     "logits": 8,
     "tests": 4,
     "walk": 12,
+    "formats": 14,
     "kv-copy": 3,
     "cutover": 2,
     "resize": 3,
@@ -52,6 +53,10 @@ def test_every_part_has_its_rows_and_none_went_wrong(rehearsed):
     rows = {one["part"]: one["rows"] for one in document["parts"]}
     assert all(row["relative_error"] < 1e-5 for row in rows["logits"])
     assert all(row["digests_compared"] and row["worst_logprob_difference"] < 1e-4 for row in rows["walk"])
+    products = [row for row in rows["formats"] if row["case"].startswith("product")]
+    assert [[*row["us"]] == [*row["bf16_us"]] == ["1", "16", "64", "256"] for row in products] == [True] * 8
+    swaps = [row["blocks_gained"] for row in rows["formats"] if row["case"].startswith("swap")]
+    assert (swaps[0] > 0, swaps[2] > swaps[0], swaps[::2]) == (True, True, [-count for count in swaps[1::2]])
     assert all(row["gb_s"] > 0 and row["plain_gb_s"] > 0 for row in rows["kv-copy"])
     assert [row["mode"] for row in rows["cutover"]] == ["patch", "stop-and-copy"]
     assert all(row["stop_ms"] and row["sham_stop_ms"] and not row["tokens_lost"] for row in rows["cutover"])

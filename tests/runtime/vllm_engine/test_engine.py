@@ -12,8 +12,8 @@ import pytest
 
 from runtime.capabilities import Batching
 from runtime.engine import EngineState, GenerationRequest, SamplingParams
-from runtime.errors import Reason, SwitchError
-from runtime.models import Precision, Topology
+from runtime.errors import Reason, SwitchError, TopologyError
+from runtime.models import Precision, Stage, Topology
 from runtime.process.content import PinnedCheckpoint
 from runtime.process.driver import SamePlace
 from runtime.process.launcher import group_pids
@@ -116,12 +116,15 @@ async def test_what_stands_by_serves_at_once_when_what_serves_is_lost(engine):
     assert engine.topology == on((1,))
 
 
-async def test_a_format_that_the_checkpoint_is_not_in_is_refused_before_anything_starts(engine):
-    stage = ONE.stages[0]
-    four = Topology((replace(stage, devices=(1,), precision=Precision("int4", "bf16", "bf16")),))
-    with pytest.raises(SwitchError, match="the engine vllm serves no int4 here") as refused:
-        await engine.prepare(four)
+async def test_a_format_that_is_not_served_or_that_tp_would_cut_is_refused_before_anything_starts(engine):
+    def in_format(name: str, stage: Stage) -> Topology:
+        return Topology((replace(stage, precision=Precision(name, "bf16", "bf16")),))
+
+    with pytest.raises(SwitchError, match="the engine vllm serves no fp8 here") as refused:
+        await engine.prepare(in_format("fp8", ONE.stages[0]))
     assert refused.value.reason is Reason.UNSUPPORTED
+    with pytest.raises(TopologyError, match="TP 2 cuts groups of 32 of int4 in the mlp width 96"):
+        await engine.prepare(in_format("int4", TWO.stages[0]))
 
 
 async def test_with_steps_filled_otherwise_another_engine_starts_beside_the_same(engine):

@@ -13,6 +13,7 @@ from runtime.vllm_engine.launch import (
     capabilities,
     engine_options,
     environment,
+    made_format,
     refuse_without_memory,
     side_by_side,
     sized,
@@ -55,7 +56,7 @@ def test_graphs_are_compiled_on_gpus_only():
         ("A100", "fp16", "float16", "auto", None),
         ("L40S", "fp8", "bfloat16", "fp8", "fp8"),
         ("A100", "fp8", "bfloat16", "auto", "fp8"),
-        ("A100", "int4", "bfloat16", "auto", None),  # vLLM reads of it in the checkpoint
+        ("A100", "int4", "bfloat16", "auto", None),  # vLLM reads of it in the folder
     ],
 )
 def test_precision_is_that_of_the_stages(kind, name, dtype, kv, quantization):
@@ -207,21 +208,18 @@ def test_degrees_divide_heads_and_width_and_8_and_16_bit_floats_need_gpus():
     assert found(MODEL).tp_degrees == (1, 2, 4)
     assert found(replace(MODEL, intermediate_size=90)).tp_degrees == (1, 2)
     assert found(replace(MODEL, num_kv_heads=3)).tp_degrees == (1, 3)
-    assert found(MODEL).precisions == ("fp32", "bf16")
-    assert found(MODEL, "L40S").precisions == ("fp32", "bf16", "fp16", "fp8")
+    assert found(MODEL).precisions == ("fp32", "bf16", "int8", "int4")
+    assert found(MODEL, "L40S").precisions == ("fp32", "bf16", "fp16", "fp8", "int8", "int4")
+    assert found(replace(MODEL, hidden_size=80)).precisions == ("fp32", "bf16")
 
 
 @rows(
     ("quantised", "kind", "served", "said"),
     [
         (None, "L40S", "fp8", ""),
-        (
-            None,
-            "L40S",
-            "int4",
-            "the engine vllm serves no int4 here, but fp32, bf16, fp16, fp8: int8 and int4 take GPUs and a ",
-        ),
-        (None, "cpu", "fp8", "the engine vllm serves no fp8 here, but fp32, bf16: "),
+        (None, "L40S", "int4", ""),
+        (None, "cpu", "int8", ""),
+        (None, "cpu", "fp8", "the engine vllm serves no fp8 here, but fp32, bf16, int8, int4"),
         ("int4", "L40S", "int4", ""),
         (
             "int4",
@@ -241,6 +239,20 @@ def test_a_format_that_is_not_served_is_named_with_the_reason(quantised, kind, s
     why = capabilities(cluster_of(kind), replace(MODEL, quantised=quantised), VllmSettings()).serves_not(served)
     assert said in why
     assert bool(why) is bool(said)
+
+
+def test_widths_that_no_group_divides_are_named():
+    why = capabilities(cluster_of("L40S"), replace(MODEL, intermediate_size=88), VllmSettings()).serves_not("int8")
+    assert why.endswith("but fp32, bf16, fp16, fp8: int8 and int4 take widths that 32 divides")
+
+
+@rows(
+    ("name", "quantised", "made"),
+    [("int4", None, "int4"), ("int8", None, "int8"), ("bf16", None, None), ("fp8", None, None), ("int4", "int4", None)],
+)
+def test_a_checkpoint_is_quantised_to_int8_and_int4_unless_it_is_quantised_itself(name, quantised, made):
+    target = uniform(cluster_of("L40S"), "L40S", 1, 1, 8, name)
+    assert made_format(target, replace(MODEL, quantised=quantised)) == made
 
 
 def test_steps_are_filled_as_the_options_say():

@@ -1,6 +1,9 @@
 """Weights in fewer bits: codes as torchao makes them, products as of what they stand for, files that are whole or made anew."""
 
+import itertools
+import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,10 +11,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows
 from safetensors import SafetensorError, safe_open
 
-from runtime.torch_engine.worker import quantised_files
+from runtime.architectures import quantised as quantised_as
+from runtime.errors import CheckpointError
+from runtime.torch_engine.worker import quantised, quantised_files
 from runtime.torch_engine.worker.checkpoint import Checkpoint
 from runtime.torch_engine.worker.quantised import Quantised, QuantisedLinear, quantise
-from runtime.torch_engine.worker.quantised_files import FOLDER, QuantisedFiles
+from runtime.torch_engine.worker.quantised_files import FOLDER, QuantisedFiles, kept_checkpoint
 from tests.rows import rows
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -87,6 +92,64 @@ def copied(tmp_path: Path) -> Checkpoint:
     for name in ("config.json", "model.safetensors"):
         os.link(EXAMPLES / "counting" / name, tmp_path / name)
     return Checkpoint(tmp_path)
+
+
+def tiles_of(halves: torch.Tensor) -> torch.Tensor:
+    """As ``int4mm.cu`` lays bytes out, whose first value is high, with two inner tiles: index by index."""
+    form = torch.zeros(len(halves) // 8, halves.shape[1] // 16, 32, 1, dtype=torch.int64)
+    for row_tile, tile, lane in itertools.product(*map(range, form.shape[:3])):
+        v = [int(halves[8 * row_tile + lane // 4, 16 * tile + lane % 4 + 4 * n]) for n in range(4)]
+        low, high = (sum((byte & 15) << 4 * n for n, byte in enumerate(each)) for each in (v, [b >> 4 for b in v]))
+        form[row_tile, tile, lane, 0] = low << 16 | high
+    return form.to(torch.int32)
+
+
+@pytest.fixture
+def cuda_int4(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """CUDA's operators of int4, computed on the CPU; with how many rows each was asked for."""
+    asked = list[int]()
+    made = list[torch.Tensor]()
+
+    def convert(halves: torch.Tensor, inner: int) -> torch.Tensor:
+        assert inner == 2
+        made.append(halves)
+        return tiles_of(halves)
+
+    def multiply(x: torch.Tensor, form: torch.Tensor, group: int, scales: torch.Tensor) -> torch.Tensor:
+        asked.append(len(x))
+        codes = made[-1] << 4 | made[-1] >> 4
+        return F.linear(x, Quantised("int4", codes, scales[..., 0].t()).dequantised(x.dtype))
+
+    aten = torch.ops.aten
+    monkeypatch.setattr(aten, "_convert_weight_to_int4pack", convert)
+    monkeypatch.setattr(aten, "_weight_int4pack_mm", multiply)
+    monkeypatch.setattr(quantised, "_operator", lambda weight, _: quantised._int4_cuda(weight))
+    return asked
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_tiles_of_cuda_are_taken_apart_for_many_rows(cuda_int4, monkeypatch, is_known):
+    """Where torch has another layout the file's form is kept beside them."""
+    monkeypatch.setattr(QuantisedLinear, "_measured", lambda *_: 8)
+    monkeypatch.setattr(quantised, "_TILED_VALUES", 8 * 192 * 5)  # 12 tiles of rows, in three parts
+    if not is_known:
+        right = quantised.untiled
+        monkeypatch.setattr(quantised, "untiled", lambda form: right(form).flip(0))
+    whole = quantise(weight(96, 192), "int4", 64)
+    made = QuantisedLinear([whole], None, torch.bfloat16, CPU)
+    assert [*made._parts] == [] if is_known else len(made._parts) == 1
+    for count in (4, 40):
+        x = torch.randn(count, 192).bfloat16()
+        assert distance(made(x), F.linear(x.float(), whole.dequantised())) < 5e-3
+    assert cuda_int4 == [4]
+
+
+def test_shapes_that_the_operator_of_fp8_refuses_are_made_whole():
+    for rows_out, width in ((40, 64), (48, 72)):
+        whole = quantise(weight(rows_out, width), "fp8", None)
+        x = torch.randn(3, width).bfloat16()
+        made = QuantisedLinear([whole], None, torch.bfloat16, CPU)
+        assert distance(made(x), F.linear(x.float(), whole.dequantised())) < 5e-3
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -178,3 +241,52 @@ def test_int4_codes_are_held_once():
     assert (
         sum(each.numel() for each in kept if isinstance(each, torch.Tensor) and each.dtype == torch.uint8) == 96 * 128
     )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_folder_for_vllm_is_made_once_by_however_many_ask(copied, name):
+    """What two make at once is one folder, with nothing left over; who comes later takes it."""
+    with ThreadPoolExecutor(2) as both:
+        found = {*both.map(lambda digest: kept_checkpoint(copied.folder, digest, name), ("a", "a"))}
+    (folder,) = found
+    assert {path.name for path in (copied.folder / FOLDER).iterdir()} == {f"{name}-a", f"vllm-{name}-a"}
+    written = {path.name: path.lstat().st_mtime_ns for path in folder.iterdir()}
+    assert kept_checkpoint(copied.folder, "a", name) == folder
+    assert {path.name: path.lstat().st_mtime_ns for path in folder.iterdir()} == written
+    described = json.loads((folder / "config.json").read_text())
+    assert quantised_as(described, "counting") == name
+
+
+def test_a_folder_for_vllm_whose_files_are_gone_or_of_another_recipe_is_made_anew(copied, monkeypatch):
+    files = QuantisedFiles(copied, "a")
+    folder = kept_checkpoint(copied.folder, "a", "int4")
+    (copied.folder / FOLDER / "int4-a" / "layer-00002.safetensors").unlink()
+    assert not files.is_whole(folder)
+    assert kept_checkpoint(copied.folder, "a", "int4") == folder
+    assert files.is_whole(folder)
+    monkeypatch.setattr("runtime.torch_engine.worker.quantised_files.RECIPE", "another")
+    assert not files.is_whole(folder)
+    assert files.is_whole(kept_checkpoint(copied.folder, "a", "int4"))
+
+
+def test_a_folder_for_vllm_that_cannot_be_kept_is_refused_with_the_places(copied, monkeypatch):
+    (copied.folder / FOLDER).write_text("in the way")
+    monkeypatch.setenv("HOME", str(copied.folder / FOLDER))
+    with pytest.raises(
+        CheckpointError, match=r"its int8 weights cannot be kept .* let the service write to \.quantised"
+    ):
+        kept_checkpoint(copied.folder, "a", "int8")
+
+
+def test_on_a_full_disk_each_process_makes_its_own(copied, monkeypatch, caplog):
+    """safetensors has an error of its own for it."""
+
+    def full(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("runtime.torch_engine.worker.quantised_files.save_file", full)
+    monkeypatch.setenv("HOME", str(copied.folder))
+    assert len(QuantisedFiles(copied, "a").layer(0, "int8")) == 7
+    assert "cannot be kept" in caplog.text
+    with pytest.raises(CheckpointError, match="cannot be kept"):
+        kept_checkpoint(copied.folder, "a", "int8")
