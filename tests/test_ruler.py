@@ -22,15 +22,15 @@ MAX_STATEMENTS = {
     "prompts": 7,
     "intent": 8_061,
     "validator": 872,
-    "selector": 4_559,
-    "runtime": 12_169,
-    "service": 10_580,
-    "intentctl": 4_505,
+    "selector": 4_565,
+    "runtime": 13_062,
+    "service": 10_581,
+    "intentctl": 4_562,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46
 """With its head."""
-MAX_CLASSES = 935
+MAX_CLASSES = 950
 MAX_FILES = 409
 MAX_PACKED = 33
 MAX_STAR_TUPLES = 6
@@ -39,7 +39,7 @@ MAX_ROOMS_OF = {"intentctl": 36, "intent.rules": 31, "runtime": 25}
 """Files and folders in a folder, where there are more than usual."""
 MAX_ARROWS_UP = {"runtime.torch_engine": 2, "runtime.vllm_engine": 2}
 """Imports between rooms of a folder that reach each other in a circle; elsewhere there are none."""
-MAX_RUN = {"parse": (92, 985), "plan": (122, 1_620)}
+MAX_RUN = {"parse": (94, 999), "plan": (126, 1_649)}
 """Command to the most files and functions of the packages that it runs; what runs at import does not count."""
 
 TRACE = """

@@ -387,7 +387,7 @@ class FetchLayer(wire.Command[None], frozen=True):
 
 
 class SwapLayers(wire.Command[None], frozen=True):
-    """Compute with those of these layers that lie aside, and lay aside those before them, between two steps."""
+    """Compute with layers that lie aside, and lay aside those before them, between two steps."""
 
     generation: int
     layers: tuple[int, ...]

@@ -42,7 +42,7 @@ class QuantisedFiles:
     """What is quantised of one checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint, digest: str | None, beat: Callable[[], None] = lambda: None) -> None:
-        """``digest`` is of the checkpoint's content; None: nothing is kept. ``beat`` is called while it is worked at."""
+        """``digest`` is of the checkpoint's content; None: nothing is kept. ``beat`` is called at each matrix."""
         self.checkpoint = checkpoint
         self._digest = digest
         self._beat = beat
