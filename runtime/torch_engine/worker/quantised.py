@@ -181,7 +181,10 @@ def _int4_cpu(weight: Quantised) -> Product | None:
 
 
 class Tiled:
-    """int4 as CUDA multiplies by it; for many rows it is taken apart again, so that no second form has to be kept."""
+    """int4 as CUDA multiplies by it.
+
+    For many rows it is taken apart again, so that no second form has to be kept.
+    """
 
     def __init__(self, weight: Quantised) -> None:
         """The weight's rows are a multiple of 8."""
