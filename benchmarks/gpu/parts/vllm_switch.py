@@ -67,6 +67,8 @@ LOADS = {
         Load("64 streams", ("bf16", "bf16"), "patch", 64, 300, EAGER),
         Load("64 streams of 4k", ("bf16", "bf16"), "patch", 64, 4096, EAGER),
         Load("12 streams to fp8", ("bf16", "fp8"), "follow", 12, 300, EAGER),
+        Load("12 streams to int4", ("bf16", "int4"), "follow", 12, 300, EAGER),
+        Load("12 streams to int8", ("bf16", "int8"), "follow", 12, 300, EAGER),
         Load("12 streams, graphs", ("bf16", "bf16"), "patch", 12, 300, {}),
     ),
     "cpu": (Load("3 streams", ("fp32", "fp32"), "patch", 3, 40, {}),),
