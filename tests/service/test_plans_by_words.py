@@ -129,8 +129,8 @@ def test_what_is_forbidden_for_one_tenant_is_served_to_nobody(deployment: Deploy
 
 
 def test_a_format_that_the_engine_of_the_file_does_not_serve_is_named_first(deployment: Deployment) -> None:
-    vllm = replace(deployment.model().engine, named="vllm")
-    asked = with_model(deployment, precision="int4", start=None, engine=vllm)
+    torch = replace(deployment.model().engine, named="torch")
+    asked = with_model(deployment, precision="fp8", start=None, engine=torch)
     reason, *_ = plan_for(asked, "P99 TTFT < 20s").reasons
-    assert reason.startswith("the engine vllm serves no int4 here, but fp32, bf16, fp16, fp8: ")
+    assert reason.startswith("the engine torch serves no fp8 here, but bf16, int8, int4: ")
     assert "serves no" not in plan_for(with_model(asked, precision="bf16"), "P99 TTFT < 20s").reasons[0]

@@ -94,8 +94,8 @@ async def cut_early(heard: Heard, text: str) -> None:
     await heard.said(2)
     await shadow.lag()
     before = await heard.engine.digests()
-    heard._epoch += 1
-    await shadow.cut(heard._epoch, deadline_s=100)
+    heard.epoch += 1
+    await shadow.cut(heard.epoch, deadline_s=100)
     await heard.compare(before)
     await shadow.release()
 

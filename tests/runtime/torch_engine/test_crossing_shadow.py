@@ -35,7 +35,7 @@ class Driver:
     def __init__(self, name: str, heard: list[str], num_blocks: int = 16) -> None:
         self.name, self.heard, self.gone = name, heard, None
         self.ready = asyncio.get_running_loop().create_future()
-        self.ready.set_result(SimpleNamespace(num_blocks=num_blocks))
+        self.ready.set_result(SimpleNamespace(reserved_blocks=num_blocks))
         self.on_end: Callable[[Fatal], None] = lambda _: None
         self.on_stood_in: Callable[[Any], None] = lambda _: None
         self.answers: dict[type[Command], Any] = {
