@@ -167,7 +167,7 @@ async def live(checkpoint: Path, base: str, num_streams: int, shape: str) -> lis
     listening = asyncio.create_task(listener.listen(engine))
     prompt = tuple(range(100, 132))
     for number in range(num_streams):
-        await engine.submit(GenerationRequest(f"s{number}", (*prompt, number), SamplingParams(1200), 1))
+        await engine.submit(GenerationRequest(f"s{number}", (*prompt, number), SamplingParams(5000), 1))
     await asyncio.sleep(QUIET_S)
     found = []
     middle = f"{layers // 2}-{layers // 2 + 1}"
