@@ -13,10 +13,17 @@ from safetensors import SafetensorError, safe_open
 
 from runtime.architectures import quantised as quantised_as
 from runtime.errors import CheckpointError
+from runtime.kv.store import KvShape, KvStore
+from runtime.models import LayerRange
+from runtime.torch_engine.models import Span
 from runtime.torch_engine.worker import quantised, quantised_files
+from runtime.torch_engine.worker.attention import Attention
 from runtime.torch_engine.worker.checkpoint import Checkpoint
+from runtime.torch_engine.worker.group import SOLO
 from runtime.torch_engine.worker.quantised import Quantised, QuantisedLinear, quantise
 from runtime.torch_engine.worker.quantised_files import FOLDER, QuantisedFiles, kept_checkpoint
+from runtime.torch_engine.worker.shard import Shard, ShardSpec
+from runtime.torch_engine.worker.weights import Weights
 from tests.rows import rows
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -290,3 +297,24 @@ def test_on_a_full_disk_each_process_makes_its_own(copied, monkeypatch, caplog):
     assert "cannot be kept" in caplog.text
     with pytest.raises(CheckpointError, match="cannot be kept"):
         kept_checkpoint(copied.folder, "a", "int8")
+
+
+def test_layers_that_come_back_are_the_same_to_the_bit():
+    """From the checkpoint anew, for nobody kept them; and with the codes of before where they go again."""
+    weights = Weights(Checkpoint(EXAMPLES / "counting"), torch.float32)
+    spec = ShardSpec(LayerRange(0, 8), 0, 1, True, True)
+    shard = Shard(weights, spec, spec.layers)
+    tokens = torch.arange(20)
+
+    def logits() -> torch.Tensor:
+        store = KvStore(KvShape(8, 4, 1, 32, 32, torch.float32))
+        hidden = shard.forward(tokens, Attention(store.cache, slice(None), [Span(0, 20, (0,))]), SOLO)
+        return shard.logits(hidden, range(20), SOLO)
+
+    found = [logits()]
+    for name in ("int4", None, "int4"):
+        shard.exchange({layer: shard.fetched(layer, name) for layer in range(8)})
+        found.append(logits())
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[3])
+    assert not torch.allclose(found[0], found[1], atol=1e-3)
