@@ -25,7 +25,7 @@ MAX_STATEMENTS = {
     "selector": 4_565,
     "runtime": 13_062,
     "service": 10_581,
-    "intentctl": 4_562,
+    "intentctl": 4_564,
 }
 MAX_STATEMENTS_OF_A_FILE = 380
 MAX_STATEMENTS_OF_A_FUNCTION = 46

@@ -125,6 +125,8 @@ def _uses(model: str, topology: Topology, replica: str) -> list[tuple[int, Use]]
 
 
 def precision_of(stage: Stage) -> str:
-    """The format of a stage's weights, and those of layers in others: ``bf16, 2–5 int8``."""
+    """The format of a stage's weights: ``bf16, 2–5 int8``, or ``int8 on fp32`` where all layers are so."""
+    if [layers for layers, _ in stage.overrides] == [stage.layers]:
+        return f"{stage.overrides[0][1].weights} on {stage.precision.weights}"
     others = [f"{layers.start}–{layers.end - 1} {precision.weights}" for layers, precision in stage.overrides]
     return ", ".join([stage.precision.weights, *others])

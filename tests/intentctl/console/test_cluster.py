@@ -1,5 +1,7 @@
 """The cluster as a picture."""
 
+from dataclasses import replace
+
 from intentctl.console.cluster import inventory_of, picture
 from runtime.models import Gpu, LayerRange, Precision, Stage, Topology
 from service.documents.state import NodeDocument, StateDocument, TokenCounts
@@ -32,6 +34,11 @@ def test_each_device_says_its_stage_rank_layers_and_formats_and_pipelines_are_nu
         assert (b.devices[1].use.stage, b.devices[1].use.stages) == (1, 1)
     a, _ = picture(NODES, {"llama": [MIXED]})
     assert a.devices[0].group == ""
+    whole = replace(
+        other.stages[0], precision=BF16, overrides=((LayerRange(0, 80), Precision("int8", "bf16", "bf16")),)
+    )
+    _, b = picture(NODES, {"llama": [Topology((whole,))]})
+    assert b.devices[1].use.precision == "int8 on bf16"
 
 
 def test_the_nodes_of_all_models_make_one_cluster():
