@@ -71,7 +71,10 @@ def products(checkpoint: Checkpoint) -> dict[str, float]:
 
 
 def whole_model(checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
-    """Logits of the whole model beside those of the same codes made whole, in float32; of the full model, too: bf16 itself."""
+    """Logits of the whole model beside those of the same codes made whole, in float32.
+
+    Of the full model, too: what bf16 itself changes.
+    """
     text = " ".join(str(mapping("intentctl", "held")["text"]).split())
     tokens = torch.tensor(Tokenizer.load(checkpoint.folder).encode(text)[:TOKENS])
     weights = {base: Weights(checkpoint, dtype) for base, dtype in BASES.items()}

@@ -1,4 +1,4 @@
-"""What weight formats cost a real model, on the text that is shipped and on another one, and what the order of layers is worth.
+"""What weight formats cost a real model, on two texts, and what the order of layers is worth.
 
 ``python -m benchmarks.quality FOLDER --json results/quality-smollm2.json`` measures as ``intentctl profile --quality`` does, or
 takes the file that it wrote (``--measured``). Then it takes the same sets of layers on another text, and halves of the layers.

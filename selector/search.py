@@ -124,14 +124,16 @@ def select(
     """
     question = _opened(goals, problem, profiles, ticket)
     available = _available(question.finder.problem, profiles)
-    alike = problem.capabilities is not None and problem.capabilities.base is None
+    alike = problem.capabilities is not None and problem.capabilities.base is None  # all layers of a pipeline
     if lacking := [
         rule
         for rule in question.demands.rules
-        if rule.layers and (alike or rule.leaves(BYTES_PER_VALUE).isdisjoint(available))
+        if rule.layers and rule.leaves(BYTES_PER_VALUE).isdisjoint({*available} & {*FULL} if alike else available)
     ]:
-        left = explain.listed(available) + (", one for all layers" if alike else "")
-        reasons = (f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave {left}",)
+        reasons = (
+            f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave {explain.listed(available)}"
+            f"{', one for all layers' if alike else ''}",
+        )
         return Infeasible(reasons, None, left_out=question.asked.left_out)
     today = question.today
     bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]

@@ -178,14 +178,15 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
         return f"needs {len(topology.devices)} devices; the limit is {limits.max_gpus}"
     stages = [_limited(stage.tp_size, name, problem) for stage in topology.stages for name in sorted(formats)]
     cut = [why_not(name, topology, problem.model) for name in sorted(formats)]
-    return next(filter(None, [_too_deep(topology.pp_size, problem), _mixed(topology, problem), *stages, *cut]), "")
+    return next(filter(None, [_too_deep(topology.pp_size, problem), mixed(topology, problem), *stages, *cut]), "")
 
 
-def _mixed(topology: Topology, problem: SearchInput) -> str:
+def mixed(topology: Topology, problem: SearchInput) -> str:
+    """Why an engine that runs all layers of a pipeline in one weight format does not run it, or nothing."""
     engine = problem.capabilities
-    if engine and engine.base is None and any(len(weights_of(replica)) > 1 for replica in topology.replicas):
-        return f"its layers are in {_listed(sorted(weights_of(topology)))}; the engine {engine.name} runs all in one"
-    return ""
+    if engine is None or engine.base is not None or all(len(weights_of(each)) == 1 for each in topology.replicas):
+        return ""
+    return f"its layers are in {_listed(sorted(weights_of(topology)))}; the engine {engine.name} runs all in one"
 
 
 def weights_of(topology: Topology, layers: Collection[int] | None = None) -> set[str]:

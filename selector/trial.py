@@ -14,6 +14,7 @@ from selector.models import Candidate, Profile, SearchInput
 from selector.objectives import Bound, wants_use
 from selector.prediction import candidate, known, usual_batching
 from selector.ranking import Ranking
+from selector.space import mixed
 
 STEP_TOKENS = (256, 512, 1024, 2048, 4096, 8192)
 """Tokens in a step that are tried, as far as the engine may be set to them."""
@@ -51,7 +52,7 @@ class Trial:
     def judge(self, topology: Topology, batching: Batching | None = None) -> Candidate | None:
         """What a topology does; None where it does not hold the load's KV, has no figures, or is no answer."""
         topology = in_formats(topology, self.ranking.demands.rules, self.problem.model.num_layers)
-        if self._is_only_slower(topology):
+        if self._is_only_slower(topology) or mixed(topology, self.problem):
             return None
         steps = batching or usual_batching(topology, self.problem)
         if (topology, steps) not in self.seen:

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intent.models import PrecisionRule
-from runtime.capabilities import Limits
+from runtime.capabilities import Capabilities, Limits
 from runtime.models import BYTES_PER_VALUE
 from runtime.notation import parse_topology
 from selector.layer_rules import in_formats
-from selector.space import weights_of
+from selector.space import load_free_blocker, weights_of
 from tests.rows import rows
 from tests.runtime.test_notation import MIXED, topologies
 from tests.selector.goals import CHEAPEST, infeasible, plan_of, ttft
@@ -108,3 +108,21 @@ def test_leave_for_some_layers_is_left_out_and_says_so(choose, large, four):
     assert [(each.goal, each.reason) for each in plan.left_out] == [
         ("'allow int8 for middle'", "gives leave for some layers, which no plan takes by itself")
     ]
+
+
+ALIKE = Capabilities((1, 2, 4), 80, ("bf16", "int8", "fp8"), tp_per_stage=False, replicated_kv_heads=False, name="vllm")
+"""An engine that runs all layers in one format."""
+
+
+def test_an_engine_with_one_format_for_all_layers_is_asked_for_no_mix(choose, large, four):
+    """What such rules say is kept where all layers keep it, and named where they would have to differ."""
+    place = replace(large, now=four, capabilities=ALIKE)
+    answer = infeasible(choose(place, rule("require int8")))
+    assert answer.reasons == (
+        "'require int8 for middle' cannot be met: limits, engine and profiles leave bf16, int8 and fp8, one for all layers",
+    )
+    for words in ("forbid int8", "require bf16", "min bf16"):
+        assert weights_of(plan_of(choose(place, rule(words), ttft(4.0))).target) == {"bf16"}
+    mixed = parse_topology("A100x4:0-80@bf16,20-60=int8", large.cluster, 80)
+    assert "the engine vllm runs all in one" in load_free_blocker(mixed, place, ["bf16", "int8"])
+    assert not load_free_blocker(mixed, replace(place, capabilities=replace(ALIKE, base="bf16")), ["bf16", "int8"])
