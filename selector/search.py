@@ -131,8 +131,9 @@ def select(
         if rule.layers and rule.leaves(BYTES_PER_VALUE).isdisjoint({*available} & {*FULL} if alike else available)
     ]:
         reasons = (
-            f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave {explain.listed(available)}"
-            f"{', one for all layers' if alike else ''}",
+            f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave "
+            + explain.listed(available)
+            + (", one for all layers" if alike else ""),
         )
         return Infeasible(reasons, None, left_out=question.asked.left_out)
     today = question.today

@@ -9,6 +9,7 @@ from intent.models import RecurringWindow
 from runtime.models import Link
 from runtime.vllm_engine.models import VllmSettings
 from selector.models import CHAT_INPUTS, CHAT_OUTPUTS, Spread, Workload
+from service.deployment.engines import capabilities
 from service.deployment.file import load
 from service.documents.errors import DeploymentError, RefusedError
 from tests.rows import rows
@@ -56,6 +57,16 @@ def test_a_precision_that_the_engine_does_not_compute_in_is_found_when_the_file_
         assert re.search(said, refused(tmp_path / "wrong", text))
     else:
         assert read(tmp_path / "right", text).model().precision == "fp32"
+
+
+@rows(
+    ("start", "base"),
+    [("pp2", "fp32"), ("'CPU[0]@bf16'", "bf16"), ("'CPU[0]@int8'", "bf16"), ("'CPU[0]:0-8@fp32,0-8=int8'", "fp32")],
+)
+def test_the_built_in_engine_keeps_activations_and_kv_as_it_starts(tmp_path, start, base):
+    text = DEPLOYMENT.replace("start: pp2", f"start: {start}") + "engine: torch\n"
+    found = capabilities(read(tmp_path / base, text).model())
+    assert (found.base, found.precisions) == (base, (base, "int8", "int4"))
 
 
 def test_vllm_divides_heads_evenly_or_names_the_degrees_that_do(tmp_path):
