@@ -130,12 +130,8 @@ def select(
         for rule in question.demands.rules
         if rule.layers and rule.leaves(BYTES_PER_VALUE).isdisjoint({*available} & {*FULL} if alike else available)
     ]:
-        reasons = (
-            f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave "
-            + explain.listed(available)
-            + (", one for all layers" if alike else ""),
-        )
-        return Infeasible(reasons, None, left_out=question.asked.left_out)
+        named = f"{lacking[0].evidence!r} cannot be met: limits, engine and profiles leave {explain.listed(available)}"
+        return Infeasible((named + ", one for all layers" * alike,), None, left_out=question.asked.left_out)
     today = question.today
     bans = [goal for goal in goals if isinstance(goal, ReconfigRule) and goal.rule == "forbid"]
     if question.where.frozen or (problem.now and bans):

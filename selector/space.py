@@ -170,12 +170,11 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
         topology.check(problem.cluster, problem.model)
     except TopologyError as error:
         return str(error)
-    limits = problem.limits
     formats = weights_of(topology)
     if not formats <= set(precisions):
         return f"it runs in {_listed(sorted(formats))}; allowed is {_listed(precisions)}"
-    if limits.max_gpus is not None and len(topology.devices) > limits.max_gpus:
-        return f"needs {len(topology.devices)} devices; the limit is {limits.max_gpus}"
+    if problem.limits.max_gpus is not None and len(topology.devices) > problem.limits.max_gpus:
+        return f"needs {len(topology.devices)} devices; the limit is {problem.limits.max_gpus}"
     stages = [_limited(stage.tp_size, name, problem) for stage in topology.stages for name in sorted(formats)]
     cut = [why_not(name, topology, problem.model) for name in sorted(formats)]
     return next(filter(None, [_too_deep(topology.pp_size, problem), mixed(topology, problem), *stages, *cut]), "")
@@ -183,10 +182,13 @@ def load_free_blocker(topology: Topology, problem: SearchInput, precisions: Coll
 
 def mixed(topology: Topology, problem: SearchInput) -> str:
     """Why an engine that runs all layers of a pipeline in one weight format does not run it, or nothing."""
-    engine = problem.capabilities
-    if engine is None or engine.base is not None or all(len(weights_of(each)) == 1 for each in topology.replicas):
+    if (
+        problem.capabilities is None
+        or problem.capabilities.base is not None
+        or all(len(weights_of(each)) == 1 for each in topology.replicas)
+    ):
         return ""
-    return f"its layers are in {_listed(sorted(weights_of(topology)))}; the engine {engine.name} runs all in one"
+    return f"its layers are in {_listed(sorted(weights_of(topology)))}; the engine {problem.capabilities.name} runs all in one"
 
 
 def weights_of(topology: Topology, layers: Collection[int] | None = None) -> set[str]:

@@ -262,6 +262,8 @@ def _advance(run, own, layers, reduce, limits, at_s, requests, ends):  # type: i
             _leap(run, own, layers, reduce, at_s, group)
             _step(run, own, layers, reduce, limits, at_s, requests, group)
         elif group == NOBODY and run.counts[_WAITS] < run.counts[_COMES]:  # what kept them out has just ended
+            if run.ready_s.max() >= ends[0]:  # who comes before that is not known yet
+                break
             _admit(run, limits, at_s, requests, run.ready_s.max())
         elif comes_s < ends[0]:
             _admit(run, limits, at_s, requests, comes_s)

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from runtime.capabilities import Batching
@@ -30,6 +30,7 @@ def alone(paces: int = 1) -> Routing:
     return Routing(np.ones((4, paces)), np.full((1, paces), 1 / paces), 100.0)
 
 
+@example(Random(97))  # one waits while nothing runs, and the next one comes before it may begin
 @given(DRAWS)
 @tries(30)
 def test_one_replica_serves_as_its_pipeline_does(draw):
